@@ -4,40 +4,31 @@ Kernels are kept one by one (`codegen/llvm/worker.py`), so a second build of a s
 little. That of a large one would split, pack and write its weights anew, and that of a model of
 many nodes would spend seconds in passes.
 
-What an artefact is made from is the graph that was imported, with the data of its constants and
-the names of its nodes, what the user asked for, and the compiler itself, of which every source
-file counts, and the one that compiles kernels for GPUs.
+There are two keys. `artifact_key` names an artefact by the graph that was imported, so that files
+which mean the same share it. `BuiltBefore` finds that key by the bytes of a model's file: a model
+that was built before is not read, and nothing that compiles is imported.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import llvmlite
-import ml_dtypes
-import numpy as np
-
-from dlc.codegen.cuda.compile import find_compiler
+from dlc.autotune.told import records_key
+from dlc.compiler_version import compiler_version
 from dlc.core.cache import Cache, default_cache
 from dlc.core.env import dump_dir, log_topics
-from dlc.core.errors import TargetError, UserError
+from dlc.core.errors import UserError
 from dlc.core.staging import staging
 from dlc.core.target import Target
-from dlc.frontend.onnx.convert import Imported
-from dlc.graph.graph import Graph
-from dlc.graph.op import Array
-from dlc.graph.sizes import bodies
 from dlc.runtime import hash_file
 
-MIN_WEIGHT_BYTES = 16 << 20  # less are packed and written in a tenth of a second
-MIN_NODES = 64  # fewer are through all passes in a third of a second, of open sizes as well
-_PACKAGE = Path(__file__).parent
+_PART = 16 << 20  # bytes of a file that are hashed by one thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +37,6 @@ class ArtifactCache:
 
     key: bytes | None
     cache: Cache
-
-    @staticmethod
-    def of(
-        imported: Imported, target: Target, options: object, *, own: bool = True
-    ) -> ArtifactCache:
-        """The place of what a model becomes; `options` prints all else that it depends on.
-
-        Whoever asks for dumps or logs gets a whole build, and so does who schedules kernels
-        otherwise than dlc's `own` rules.
-        """
-        cache = default_cache()
-        graphs = list(_graphs(imported.graph))
-        arrays = [array for graph in graphs for array in graph.constants.values()]
-        light = sum(array.nbytes for array in arrays) < MIN_WEIGHT_BYTES
-        short = sum(len(graph.nodes) for graph in graphs) < MIN_NODES
-        if (light and short) or not own or dump_dir() or log_topics():
-            return ArtifactCache(None, cache)
-        with ThreadPoolExecutor() as pool:  # hashing does not hold Python's lock
-            digests = list(pool.map(_digest, arrays))
-        parts = (
-            f"artefact {compiler_version()} {_gpu_compiler(target)}",
-            f"{replace(target, features=frozenset())} {sorted(target.features)} {options}",
-            f"{imported.interface}",
-            *(_description(graph) for graph in graphs),
-            *digests,
-        )
-        return ArtifactCache(hashlib.sha256("\n".join(parts).encode()).digest(), cache)
 
     def find(self, out: Path) -> Mapping[str, object] | None:
         """Put the artefact at `out`; what `keep` was told of it, or None if there is none."""
@@ -98,48 +62,89 @@ class ArtifactCache:
             self.cache.put_file(self.key, path, json.dumps(dict(note)).encode(), hash_file)
 
 
-def _graphs(graph: Graph) -> Iterator[Graph]:
-    """A graph and those inside of it."""
-    yield graph
-    for node in graph.nodes:
-        for body in bodies(node.op):
-            yield from _graphs(body)
+@dataclass(frozen=True, slots=True)
+class BuiltBefore:
+    """A build by the files it reads, before any is read; none where these are not known."""
+
+    model: Path
+    key: bytes | None
+    state: tuple[int, ...] = ()  # of the file when it was hashed
+    cache: Cache = field(default_factory=default_cache)
+
+    @staticmethod
+    def of(model: object, target: Target, tuning: object, told: object) -> BuiltBefore:
+        """The build of a model; `told` prints all else that it depends on.
+
+        Whoever asks for dumps or logs gets a whole build.
+        """
+        path = Path(model) if isinstance(model, str | Path) else Path()
+        try:
+            records = records_key(tuning, path, hash_whole)
+            if not path.is_file() or records is None or wants_whole_build():
+                return BuiltBefore(path, None)
+            state = _state(path)
+            digest = hash_whole(path)
+        except OSError:
+            return BuiltBefore(path, None)  # reading the model will say what is wrong
+        parts = (compiler_version(), describe_target(target), records, repr(told), digest)
+        return BuiltBefore(
+            path, hashlib.sha256("\n".join(("files", *parts)).encode()).digest(), state
+        )
+
+    def artifact(self) -> ArtifactCache:
+        """The artefact that the same files became, if they are what they were."""
+        nothing = ArtifactCache(None, self.cache)
+        stored = None if self.key is None else self.cache.get(self.key)
+        if stored is None:
+            return nothing
+        found = json.loads(stored)
+        try:
+            same = all(hash_whole(self.model.parent / n) == h for n, h in found["files"].items())
+        except OSError:
+            return nothing
+        return ArtifactCache(bytes.fromhex(found["artifact"]), self.cache) if same else nothing
+
+    def keep(self, artifact: ArtifactCache, others: Callable[[], Iterable[Path]]) -> None:
+        """Store which artefact it was; `others` are the files that the model reads, too."""
+        if self.key is None or artifact.key is None:
+            return
+        try:
+            files = {os.path.relpath(f, self.model.parent): hash_whole(f) for f in others()}
+            if _state(self.model) != self.state:
+                return  # another file is there by now
+        except OSError:
+            return
+        stored = {"artifact": artifact.key.hex(), "files": files}
+        self.cache.put(self.key, json.dumps(stored).encode())
 
 
-def _description(graph: Graph) -> str:
-    """All of a graph but the data of its constants."""
-    sources = [node.source for node in graph.nodes]
-    return f"{graph}\n{dict(graph.size_ranges)}\n{sources}\n{[str(v) for v in graph.constants]}"
+def wants_whole_build() -> bool:
+    """Whether somebody wants to see what a build does on its way."""
+    return bool(dump_dir() or log_topics())
 
 
-def _digest(array: Array) -> str:
-    flat = np.ascontiguousarray(array).reshape(-1)
-    data = repr(flat.tolist()).encode() if array.dtype.hasobject else flat.view("u1").data  # texts
-    return f"{array.dtype} {array.shape} {hashlib.sha256(data).hexdigest()}"
+def describe_target(target: Target) -> str:
+    """All of a target, the same in each process."""
+    return f"{replace(target, features=frozenset())} {sorted(target.features)}"
 
 
-def _sources() -> list[Path]:
-    """The files of dlc but those made from others: kernels for GPUs begin with one that is C++."""
-    found = (path for path in _PACKAGE.rglob("*") if path.is_file() and path.suffix != ".so")
-    return sorted(path for path in found if path.parent.name != "__pycache__")
+def hash_whole(path: Path) -> str:
+    """A hash of all bytes of a file, by all cores.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file, ThreadPoolExecutor() as pool:  # hashing holds no lock of Python
+        size = os.fstat(file.fileno()).st_size
+        parts = pool.map(lambda start: _digest(file.fileno(), start), range(0, size, _PART))
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def _gpu_compiler(target: Target) -> str:
-    """What compiles kernels for GPUs, if the target has one; none where all stays on the host."""
-    if target.gpu is None:
-        return ""
-    try:
-        return str(find_compiler())
-    except TargetError:
-        return ""
+def _digest(descriptor: int, start: int) -> bytes:
+    return hashlib.sha256(os.pread(descriptor, _PART, start)).digest()
 
 
-@functools.cache
-def compiler_version() -> str:
-    """A hash of the source of all of dlc, and the versions of what computes constants and code."""
-    digest = hashlib.sha256()
-    for path in _sources():
-        digest.update(f"{path.relative_to(_PACKAGE)}\n".encode())
-        digest.update(path.read_bytes())
-    libraries = [f"{m.__name__} {m.__version__}" for m in (llvmlite, ml_dtypes, np)]
-    return f"{digest.hexdigest()} {' '.join(libraries)}"
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a file does."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,75 +1,34 @@
-"""compile(): the walk of one model through the house. Every step lives elsewhere."""
+"""compile(): a model becomes a library. What was built before is found before it is read."""
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dlc.artifact_cache import ArtifactCache
-from dlc.autotune.apply import Records, Tuning, find_records
-from dlc.codegen.cuda.build import compile_for_gpu, host_target
-from dlc.codegen.export import export_library
-from dlc.codegen.llvm.compile import compile_host
-from dlc.codegen.llvm.host import emit_program
-from dlc.codegen.llvm.toolchain import find_driver
-from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers, symbol_of
-from dlc.core.count import show_bytes, show_count
+from dlc.artifact_cache import BuiltBefore
+from dlc.build_report import BuildReport, report_of_kept, take_kept
 from dlc.core.errors import TargetError
 from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
 from dlc.core.machine import can_run
 from dlc.core.precision import Precision
 from dlc.core.scratch import scratch_folder
-from dlc.core.staging import staging
 from dlc.core.target import Target
-from dlc.describe import describe
 from dlc.find_target import find_target
-from dlc.graph.half import half_of
-from dlc.graph.pass_ import PassReport
-from dlc.lowering import Asked, Lowered, import_for, lower_imported
-from dlc.runtime import Module, hash_file, load
-from dlc.schedule.gpu_program import why_not_on_gpu
-from dlc.schedule.loop import Func
-from dlc.schedule.primitive import Step
-from dlc.schedule.program import Program
-from dlc.stages import Progress, Stages
+from dlc.runtime import Module, load
+from dlc.stages import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from dlc.autotune.apply import Tuning
     from dlc.frontend.onnx.interface import Dim
     from dlc.frontend.onnx.load import Model
     from dlc.frontend.onnx.structure import Structure
-
-_LOG = logging.getLogger("dlc.schedule")
-
-Scheduler = Callable[[Func, Target], "tuple[Step, ...] | None"]
-"""The steps that schedule a kernel for a target; None for those of the rule that fits it."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuildReport:
-    """What a build did. Sizes in bytes, times in seconds."""
-
-    path: Path
-    target: Target
-    nodes: int
-    groups: int
-    kernels: int
-    tuned: int
-    parameters_bytes: int
-    arena_bytes: str
-    seconds: float
-    passes: tuple[PassReport, ...]
-
-
-# What is known of a build from the cache.
-_KEPT = ("nodes", "groups", "kernels", "tuned", "parameters_bytes", "arena_bytes")
+    from dlc.whole_build import Scheduler
 
 
 def compile(
@@ -166,115 +125,24 @@ def build(
     """
     enable_topics()
     began = time.perf_counter()
-    machine = find_target(target)
-    records = find_records(tuning, model if isinstance(model, str | Path) else None)
-    start_workers(jobs)
-    path = Path(out_path)
-    asked = Asked(precision, half_of(half, keep), optimize, records.ways)
-    imported = import_for(
-        model, machine, dims=dims, shapes=shapes, values=values, variants=variants,
-        progress=progress,
+    machine, path = find_target(target), Path(out_path)
+    told = (dims, shapes, variants, precision, half, sorted(keep), optimize)
+    is_plain = schedule is None and not values
+    before = BuiltBefore.of(model if is_plain else None, machine, tuning, told)
+    if (known := take_kept(before.artifact(), path, progress)) is not None:
+        return report_of_kept(path, machine, began, known)
+    from dlc.whole_build import build_whole  # all that compiles
+
+    report, kept = build_whole(
+        model, path, machine, dims=dims, shapes=shapes, values=values, variants=variants,
+        precision=precision, half=half, keep=keep, optimize=optimize, schedule=schedule,
+        tuning=tuning, jobs=jobs, progress=progress,
     )  # fmt: skip
-    options = (precision, half, sorted(keep), optimize, dict(records.choices), records.ways)
-    kept = ArtifactCache.of(imported, machine, options, own=schedule is None)
-    if (known := _find(kept, path, progress)) is not None:
-        seconds = time.perf_counter() - began
-        return BuildReport(path=path, target=machine, seconds=seconds, passes=(), **known)
-    find_driver(machine)  # says what is missing before what takes long
-    lowered = lower_imported(imported, machine, asked, began, progress)
-    choose = schedule or (rules_own if optimize else _none)
-    with staging(path) as draft:  # another build may write to `path` meanwhile
-        report = assemble(lowered, draft, records, choose, jobs=jobs, progress=progress)
-        kept.keep(draft, {name: getattr(report, name) for name in _KEPT})
-        draft.replace(path)
-    return replace(report, path=path)
+    before.keep(kept, lambda: _weights_beside(before.model))
+    return replace(report, seconds=time.perf_counter() - began)
 
 
-def _find(
-    kept: ArtifactCache, path: Path, progress: Callable[[Progress], None] | None
-) -> Mapping[str, Any] | None:
-    """Take the artefact from the cache, if it is there; what its build reported."""
-    began = time.perf_counter()
-    found = kept.find(path)
-    if found is not None and progress is not None:
-        detail = f"built before: {show_bytes(path.stat().st_size)}"
-        progress(Progress("cache", detail, time.perf_counter() - began))
-    return found
+def _weights_beside(model: Path) -> Iterable[Path]:
+    from dlc.frontend.onnx.external_files import external_files
 
-
-def assemble(
-    lowered: Lowered,
-    path: Path,
-    records: Records,
-    schedule: Scheduler,
-    *,
-    jobs: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> BuildReport:
-    """The second half of a build: schedule, compile and link; see `build`."""
-    began = time.perf_counter()
-    stage = Stages(progress)
-    imported, machine, program = lowered.imported, lowered.target, lowered.program
-    found = [KernelJob(k.name, k, machine, schedule(k, machine)) for k in program.kernels]
-    tuned = 0
-    if len(records) or lowered.decided:
-        with stage("tuning") as say:
-            better = [records.tuned(job) for job in found]
-            tuned = sum(a is not b for a, b in zip(found, better, strict=True))
-            found = better
-            ways = f", {show_count(lowered.decided, 'way')} through the graph"
-            say(f"{tuned} of {len(found)} kernels have records{ways * (lowered.decided > 0)}")
-    with stage("codegen") as say:
-        objects = _compile(program, machine, found, jobs, stage.kernel)
-        say(show_count(len(program.kernels), "kernel"))
-    with stage("link") as say:
-        runs_on = host_target(machine) if why_not_on_gpu(program) else machine
-        manifest = describe(imported, program, runs_on, lowered.precision)
-        weights = lowered.constants
-        export_library(program, weights, objects, manifest, path, machine, hasher=hash_file)
-        say(show_bytes(path.stat().st_size))
-    return BuildReport(
-        path=path,
-        target=machine,
-        nodes=len(imported.graph.nodes),
-        groups=lowered.groups,
-        kernels=len(program.kernels),
-        tuned=tuned,
-        parameters_bytes=sum(a.nbytes for a in lowered.constants.values()),
-        arena_bytes=str(program.arena_bytes),
-        seconds=lowered.seconds + time.perf_counter() - began,
-        passes=lowered.passes,
-    )
-
-
-def _compile(
-    program: Program,
-    target: Target,
-    found: list[KernelJob],
-    jobs: int | None,
-    report: Callable[[str, int, int], None],
-) -> list[bytes]:
-    """The objects of a program: its kernels, and the host's side of them."""
-    if target.gpu is not None:
-        reason = why_not_on_gpu(program)
-        if not reason:
-            steps_of = {job.name: job.steps for job in found}
-            code = compile_for_gpu(program, target, steps_of, jobs=jobs, progress=report)
-            return list(code.objects)
-        _LOG.warning("the whole model stays on the host: %s", reason)
-        target = host_target(target)
-        found = [KernelJob(k.name, k, target) for k in program.kernels]
-    symbols = {job.name: symbol_of(job) for job in found}
-    with ThreadPoolExecutor(1) as beside:  # this process only waits for those that compile kernels
-        host = beside.submit(lambda: compile_host(emit_program(program, target, symbols), target))
-        kernels = compile_kernels(found, jobs=jobs, progress=report)
-        return [host.result(), *(c.code for c in kernels)]
-
-
-def rules_own(func: Func, target: Target) -> None:
-    """The `Scheduler` of a build that is told nothing else."""
-    return None
-
-
-def _none(func: Func, target: Target) -> tuple[Step, ...]:
-    return ()
+    return external_files(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlc.codegen.llvm.engine_rate import native_tile_cycles
 from dlc.core.errors import TargetError
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
@@ -20,10 +21,4 @@ def find_target(target: str | Target) -> Target:
     if not isinstance(target, str):
         reason = f"it is of type {type(target).__name__}, not a text"
         raise TargetError(target=repr(target), reason=reason, hint="write 'native'")
-    return parse_target(target, _measured)
-
-
-def _measured(target: Target) -> int:
-    from dlc.codegen.llvm.engine_rate import native_tile_cycles  # LLVM: few machines ask for it
-
-    return native_tile_cycles(target)
+    return parse_target(target, native_tile_cycles)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlc.autotune.apply import Records, default_log, load_records, records_of_log
+from dlc.autotune.apply import Records, load_records, records_of_log
 from dlc.autotune.decision import Decision, Verdict
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice
 from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options, Snapshot, WayView
 from dlc.autotune.task import task_key
+from dlc.autotune.told import default_log
 from dlc.autotune.tuner import Outcome, Tuner
 from dlc.core.errors import TargetError, UserError
 from dlc.core.fork import Choices

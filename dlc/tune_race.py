@@ -19,11 +19,11 @@ from dlc.autotune.duel import Duel
 from dlc.autotune.record import Choice
 from dlc.autotune.session import Machines
 from dlc.autotune.task import Task, task_key
-from dlc.compiler import assemble, rules_own
 from dlc.core.errors import DlcError
 from dlc.core.fork import Choices
 from dlc.core.scratch import scratch_folder
 from dlc.lowering import Lowered, lower_again
+from dlc.whole_build import assemble, rules_own
 
 _LOG = logging.getLogger("dlc.tune")
 _MAX_RACES = 12  # in one session

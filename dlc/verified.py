@@ -11,12 +11,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dlc.artifact_cache import compiler_version
 from dlc.compare_arrays import Error
+from dlc.compiler_version import compiler_version
 from dlc.core.cache import default_cache
 from dlc.core.target_parse import parse_target
 from dlc.runtime import _runtime, hash_file, num_threads
-from dlc.verify_model import OutputReport, VerifyReport
+from dlc.verify_report import OutputReport, VerifyReport
 
 
 def comparison_key(model: Path, artifact: Path) -> bytes:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlc.compare_arrays import Error, largest_finite, measure_error, why_not_close
-from dlc.core.errors import DlcError, UserError, VerificationError
+from dlc.compare_arrays import largest_finite, measure_error, why_not_close
+from dlc.core.errors import DlcError, UserError
 from dlc.peer import OnnxRuntime, has_onnxruntime
 from dlc.random_inputs import default_sizes, random_feeds
 from dlc.reference import Engine, reference
 from dlc.runtime import Module, load, num_threads
 from dlc.verify_precision import BITS, keeps_promise
+from dlc.verify_report import OutputReport, VerifyReport
 
 if TYPE_CHECKING:
     from dlc.frontend.onnx.load import Model
@@ -33,47 +34,6 @@ RTOL, ATOL = 1e-3, 1e-4
 TIMES_PEER = 2  # as far off as onnxruntime: what is never wrong
 _SLACK = 1e-6  # of an output's largest magnitude: errors below are nobody's fault
 _OTHER_SIZES = (32, 224, 8, 1, 2048)  # tried in turn: a model may need few, many or even sizes
-
-
-@dataclass(frozen=True, slots=True)
-class OutputReport:
-    """How far one output is off. None where the engine was not asked, or could not answer."""
-
-    name: str
-    dlc: Error | None
-    """dlc against the float64 reference."""
-    peer: Error | None
-    """onnxruntime against the float64 reference."""
-    apart: Error | None
-    """dlc against onnxruntime."""
-    problem: str
-    """Why dlc is wrong, or empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What `verify` found. Of several trials each output shows the worst."""
-
-    outputs: tuple[OutputReport, ...]
-    judges: tuple[str, ...]
-    """Who was asked; nobody means that nothing is known."""
-    notes: tuple[str, ...]
-    trials: int
-
-    @property
-    def ok(self) -> bool:
-        """Whether no output is wrong."""
-        return not any(output.problem for output in self.outputs)
-
-    def check(self) -> None:
-        """Raise where the model is wrong.
-
-        Raises:
-            VerificationError: an output is wrong.
-        """
-        for output in self.outputs:
-            if output.problem:
-                raise VerificationError(output=f"output '{output.name}'", reason=output.problem)
 
 
 def verify(

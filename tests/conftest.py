@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from dlc import artifact_cache, verified
+from dlc import artifact_key, verified
+from dlc.artifact_cache import BuiltBefore
 from tests.codegen.jit import NATIVE
 from tests.codegen.tiles import why_no_tiles
 
@@ -66,8 +67,9 @@ def _whole_builds():
     before. Tests of the cache itself set this back.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(artifact_cache, "MIN_NODES", sys.maxsize)
-        patch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", sys.maxsize)
+        patch.setattr(BuiltBefore, "of", lambda *_: BuiltBefore(Path(), None))
+        patch.setattr(artifact_key, "MIN_NODES", sys.maxsize)
+        patch.setattr(artifact_key, "MIN_WEIGHT_BYTES", sys.maxsize)
         patch.setattr(verified, "find_comparison", lambda key: None)
         patch.setattr(verified, "keep_comparison", lambda key, report: None)
         yield

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from dlc.autotune.nest import nest_hash
 from dlc.autotune.record import Choice
 from dlc.autotune.shipped import shipped_files
 from dlc.autotune.task import Task, task_key
+from dlc.autotune.told import current, default_log
 from dlc.autotune.versions import versions
 from dlc.codegen.llvm.worker import KernelJob
 from dlc.core.errors import DlcError, UserError
@@ -88,7 +88,6 @@ class Records:
 
 
 Tuning = str | Path | Records  # "auto", "none", the path of a log, or records
-_current: ContextVar[Records | None] = ContextVar("records", default=None)
 
 
 def load_records(path: str | Path) -> Records:
@@ -125,7 +124,7 @@ def find_records(tuning: Tuning, model: str | Path | None = None) -> Records:
         return Records()
     if tuning != "auto":
         return load_records(tuning)
-    given = _current.get()
+    given = current.get()
     if given is not None:
         return given
     found = shipped_records()
@@ -133,12 +132,6 @@ def find_records(tuning: Tuning, model: str | Path | None = None) -> Records:
     if beside is not None and beside.is_file():
         found |= load_records(beside)
     return found
-
-
-def default_log(model: str | Path) -> Path:
-    """Where the log of a model lies unless another place is named: `model.tune.db` beside it."""
-    path = Path(model)
-    return path.parent / f"{path.stem}.tune.db"  # a path may lack a name; reading it will say so
 
 
 def shipped_records() -> Records:
@@ -162,11 +155,11 @@ def apply_best(path: str | Path | Records) -> Iterator[Records]:
         UserError: the log cannot be read.
     """
     records = path if isinstance(path, Records) else load_records(path)
-    token = _current.set(records)
+    token = current.set(records)
     try:
         yield records
     finally:
-        _current.reset(token)
+        current.reset(token)
 
 
 def _records_of(lines: Iterable[str]) -> Records:

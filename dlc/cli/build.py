@@ -21,9 +21,9 @@ from dlc.core.precision import Precision, check_precision
 from dlc.core.staging import staging
 
 if TYPE_CHECKING:
-    from dlc.compiler import BuildReport
+    from dlc.build_report import BuildReport
     from dlc.core.target import Target
-    from dlc.verify_model import VerifyReport
+    from dlc.verify_report import VerifyReport
 
 _FORGIVEN = 10  # times onnxruntime's own error; a wrong program is off by far more
 
@@ -141,7 +141,7 @@ def _check_apart(model: Path, path: Path) -> None:
     if not path.is_file() or not model.exists():
         return
     what = "it is the model" if path.samefile(model) else ""
-    if not what:
+    if not what and not _is_library(path):
         from dlc.frontend.onnx.external_files import external_files
 
         with contextlib.suppress(ModelError):  # which the build will tell
@@ -150,6 +150,13 @@ def _check_apart(model: Path, path: Path) -> None:
     if what:
         detail = f"cannot write {path}: {what}"
         raise UserError(detail=detail, hint="name another file: --output model.so")
+
+
+def _is_library(path: Path) -> bool:
+    """Whether a file is one that an earlier build may have written, which holds no weights."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+    return False
 
 
 def _tell(report: BuildReport, path: Path, seconds: float) -> None:
@@ -205,8 +212,6 @@ def _verify(
         display.line("warning", "verify", f"skipped: {reason}", time.perf_counter() - began)
         return None
     from dlc.verified import comparison_key, find_comparison, keep_comparison
-    from dlc.verify_model import TIMES_PEER
-    from dlc.verify_precision import BITS
 
     # What a GPU gave is not known of another one, or of another driver.
     key = comparison_key(model, draft) if machine.gpu is None else None
@@ -214,6 +219,9 @@ def _verify(
         detail = f"compared before: max abs {_apart(known):.1e}"
         display.line("done", "verify", detail, time.perf_counter() - began)
         return known
+    from dlc.verify_model import TIMES_PEER
+    from dlc.verify_precision import BITS
+
     report = _compare(model, draft)
     seconds = time.perf_counter() - began
     if not report.ok:

@@ -128,7 +128,7 @@ def tune_models(
 
         _show_plan(plan_tuning(models, target, **given), options, as_json=as_json)  # type: ignore[arg-type]
         return
-    from dlc.autotune.apply import default_log
+    from dlc.autotune.told import default_log
     from dlc.tune_model import tune
 
     log = out or default_log(models[0])

@@ -16,7 +16,7 @@ from dlc.core.errors import UserError, VerificationError
 
 if TYPE_CHECKING:
     from dlc.compare_arrays import Error
-    from dlc.verify_model import VerifyReport
+    from dlc.verify_report import VerifyReport
 
 _JUDGES = "onnxruntime,float64"
 

@@ -6,7 +6,7 @@ import pytest
 
 import dlc
 from dlc import tuning
-from dlc.autotune.apply import Records, default_log, find_records, load_records, shipped_records
+from dlc.autotune.apply import Records, find_records, load_records, shipped_records
 from dlc.autotune.build import scheduled
 from dlc.autotune.design import families
 from dlc.autotune.exchange import export_log, write_lines
@@ -14,6 +14,7 @@ from dlc.autotune.log import TuningLog
 from dlc.autotune.nest import nest_hash
 from dlc.autotune.record import Choice
 from dlc.autotune.search.searcher import make_design
+from dlc.autotune.told import default_log
 from dlc.autotune.versions import versions
 from dlc.codegen.llvm.worker import KernelJob
 from dlc.compiler import build

@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import dlc
-from dlc import verify_model
+from dlc import verify_model, verify_report
 from dlc.codegen.llvm.peaks import Peaks
 from dlc.compare_arrays import Error
 from dlc.runtime import num_threads, set_num_threads
@@ -210,8 +210,8 @@ def test_a_wrong_artefact_is_not_left_behind(files, dlc_main, monkeypatch):
 def test_what_is_nearly_as_good_as_onnxruntime_is_a_warning(files, dlc_main, monkeypatch):
     def report(times):
         ours, theirs = Error(times * 1e-3, 1.0), Error(1e-3, 1.0)
-        output = verify_model.OutputReport("y", ours, theirs, None, "differs")
-        return verify_model.VerifyReport((output,), (), (), 1)
+        output = verify_report.OutputReport("y", ours, theirs, None, "differs")
+        return verify_report.VerifyReport((output,), (), (), 1)
 
     monkeypatch.setattr(verify_model, "verify", lambda *_, **__: report(5))
     code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so")

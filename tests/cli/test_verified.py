@@ -11,6 +11,7 @@ import pytest
 from dlc import verified, verify_model
 from dlc.core.target_parse import parse_target
 from dlc.verified import find_comparison, keep_comparison
+from dlc.verify_report import OutputReport, VerifyReport
 
 pytest.importorskip("onnxruntime")
 BEFORE = "✓ verify    compared before: max abs "
@@ -104,7 +105,7 @@ def test_a_machine_of_other_features_compares_anew(build, calls, monkeypatch):
 
 def test_what_was_skipped_is_not_kept(build, monkeypatch):
     def verify(*_, **__):
-        return verify_model.VerifyReport((), (), ("onnxruntime refuses",), 0)
+        return VerifyReport((), (), ("onnxruntime refuses",), 0)
 
     monkeypatch.setattr(verify_model, "verify", verify)
     for _ in range(2):
@@ -116,11 +117,8 @@ def test_what_was_off_is_not_kept(build, calls, monkeypatch):
 
     def verify(*rest, **kwargs):
         report = own(*rest, **kwargs)
-        worse = [
-            verify_model.OutputReport(o.name, o.apart, o.apart, o.apart, "differs")
-            for o in report.outputs
-        ]
-        return verify_model.VerifyReport(tuple(worse), report.judges, report.notes, report.trials)
+        worse = [OutputReport(o.name, o.apart, o.apart, o.apart, "differs") for o in report.outputs]
+        return VerifyReport(tuple(worse), report.judges, report.notes, report.trials)
 
     monkeypatch.setattr(verify_model, "verify", verify)
     for _ in range(2):

@@ -9,17 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlc.codegen.llvm import engine_rate
+from dlc.codegen.llvm import engine_loop, engine_rate
 from dlc.codegen.llvm.emit import emit_func
-from dlc.codegen.llvm.engine_rate import (
+from dlc.codegen.llvm.engine_loop import (
     Effort,
     _on_lines,
-    counted,
     measure_tile_cycles,
-    native_tile_cycles,
     random_panels,
     tile_loop,
 )
+from dlc.codegen.llvm.engine_rate import counted, native_tile_cycles
 from dlc.core.cache import Cache
 from dlc.core.machine import read_machine
 from dlc.core.target import TILE_CYCLES
@@ -65,7 +64,7 @@ def test_operands_begin_at_a_line_of_a_cache():
 
 def test_a_step_has_the_products_that_are_counted():
     ir = emit_func(tile_loop(), ENGINE)
-    assert ir.count("call void @llvm.x86.tdpbf16ps") == engine_rate.PRODUCTS
+    assert ir.count("call void @llvm.x86.tdpbf16ps") == engine_loop.PRODUCTS
     assert ir.count("call void @llvm.x86.tileloadd64") == 4
 
 

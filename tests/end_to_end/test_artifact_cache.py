@@ -10,13 +10,13 @@ import onnx.parser
 import pytest
 
 import dlc
-from dlc import artifact_cache
-from dlc.artifact_cache import ArtifactCache
+from dlc import artifact_key, compiler_version
 from dlc.autotune.apply import Records
 from dlc.autotune.decision import Decision
 from dlc.autotune.record import Choice
+from dlc.build_report import BuildReport
 from dlc.codegen.cuda.compile import Compiler
-from dlc.compiler import BuildReport, build
+from dlc.compiler import build
 from dlc.core.fork import Fork
 from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx.convert import import_model
@@ -31,7 +31,7 @@ from tests.runtime.emulated import build_emulated
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, where every model counts as large."""
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", 0)
+    monkeypatch.setattr(artifact_key, "MIN_WEIGHT_BYTES", 0)
     return tmp_path / "cache"
 
 
@@ -110,12 +110,12 @@ def test_whatever_an_artefact_depends_on_makes_another(tmp_path: Path, change) -
 
 def test_another_compiler_makes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(perceptron(), tmp_path / "model.so")
-    monkeypatch.setattr(artifact_cache, "compiler_version", lambda: "another")
+    monkeypatch.setattr(artifact_key, "compiler_version", lambda: "another")
     assert is_new(build(perceptron(), tmp_path / "model.so"))
 
 
 def test_all_that_code_is_written_in_is_part_of_the_compiler() -> None:
-    kinds = {path.suffix for path in artifact_cache._sources()}
+    kinds = {path.suffix for path in compiler_version.sources()}
     assert {".py", ".cuh", ".h", ".c"} <= kinds
     assert kinds.isdisjoint({".pyc", ".so", ""})
 
@@ -123,8 +123,8 @@ def test_all_that_code_is_written_in_is_part_of_the_compiler() -> None:
 def test_another_compiler_for_gpus_makes_another(monkeypatch: pytest.MonkeyPatch) -> None:
     def key(version: str) -> bytes | None:
         found = Compiler("nvcc", "nvcc", version)
-        monkeypatch.setattr(artifact_cache, "find_compiler", lambda: found)
-        return ArtifactCache.of(imported, target, ()).key
+        monkeypatch.setattr(artifact_key, "find_compiler", lambda: found)
+        return artifact_key.artifact_key(imported, target, ())
 
     target, imported = parse_target("cuda -arch=sm_90"), import_model(load_model(perceptron()))
     assert key("12.8") == key("12.8") != key("12.9")
@@ -142,15 +142,15 @@ def test_who_asks_for_more_than_the_artefact_gets_a_whole_build(
 
 
 def test_small_models_take_no_room(tmp_path: Path, cache: Path, monkeypatch) -> None:
-    monkeypatch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", 1 << 20)
+    monkeypatch.setattr(artifact_key, "MIN_WEIGHT_BYTES", 1 << 20)
     for _ in range(2):
         assert is_new(build(perceptron(), tmp_path / "model.so"))
     assert list(cache.glob("??/*.file")) == []
 
 
 def test_a_model_of_many_nodes_is_kept_however_small(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", 1 << 20)
-    monkeypatch.setattr(artifact_cache, "MIN_NODES", len(perceptron().graph.node))
+    monkeypatch.setattr(artifact_key, "MIN_WEIGHT_BYTES", 1 << 20)
+    monkeypatch.setattr(artifact_key, "MIN_NODES", len(perceptron().graph.node))
     assert is_new(build(perceptron(), tmp_path / "model.so"))
     assert not is_new(build(perceptron(), tmp_path / "model.so"))
 

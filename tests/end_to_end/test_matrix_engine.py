@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlc.compiler
-from dlc.compiler import build, rules_own
+import dlc.whole_build
+from dlc.compiler import build
 from dlc.core.manifest import Manifest, read_manifest
 from dlc.core.precision import PRECISIONS
 from dlc.core.target_parse import parse_target
 from dlc.describe import describe
 from dlc.runtime import load
+from dlc.whole_build import rules_own
 from tests.codegen.tiles import TILES
 from tests.end_to_end.network_text import Text, conv
 from tests.end_to_end.networks import Network
@@ -68,7 +69,7 @@ def without_tiles(*args: Any) -> Manifest:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_engine_of_bf16_keeps_each_precision(name, precision, tmp_path, monkeypatch):
-    monkeypatch.setattr(dlc.compiler, "describe", without_tiles)
+    monkeypatch.setattr(dlc.whole_build, "describe", without_tiles)
     network, path = NETWORKS[name], tmp_path / "model.so"
     build(network.model(), path, ENGINE, precision=precision, schedule=rules_own)
     kernels = str(read_manifest(path).metadata["kernels"])

@@ -11,13 +11,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import dlc.compiler
+import dlc.whole_build
 from dlc.codegen.llvm import compile as compiling
 from dlc.codegen.llvm import compile_task
-from dlc.compiler import build, rules_own
+from dlc.compiler import build
 from dlc.core.target_parse import parse_target
 from dlc.describe import describe
 from dlc.runtime import load, num_threads, set_num_threads
+from dlc.whole_build import rules_own
 from tests.codegen.plain import plain
 from tests.end_to_end.network_text import Text
 from tests.end_to_end.networks import NETWORKS, Network
@@ -83,7 +84,7 @@ def other(tmp_path, monkeypatch):
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(compiling, "compile_ir", translated)
     monkeypatch.setattr(compile_task, "compile_ir", translated)
-    monkeypatch.setattr(dlc.compiler, "describe", runs_here)
+    monkeypatch.setattr(dlc.whole_build, "describe", runs_here)
     threads = num_threads()
     set_num_threads(1)  # tiles are memory of the whole module
     yield make

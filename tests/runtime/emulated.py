@@ -15,7 +15,8 @@ import dlc.codegen.cuda.build as gpu_build
 from dlc.codegen.cuda.emit import Kernel
 from dlc.codegen.cuda.emulate import Emulator
 from dlc.codegen.cuda.host import Image
-from dlc.compiler import build, rules_own
+from dlc.compiler import build
+from dlc.whole_build import rules_own
 
 MAGIC = b"DLC-EMULATED "
 SOURCE = Path(__file__).with_name("stub_cuda.cc")

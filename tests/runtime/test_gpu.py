@@ -12,9 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dlc
 import dlc.codegen.cuda.build as gpu_build
-from dlc.compiler import build, rules_own
+from dlc.compiler import build
 from dlc.runtime import load
 from dlc.schedule.program import Program
+from dlc.whole_build import rules_own
 from tests.runtime.emulated import build_emulated, build_stub, run_on_stub
 
 

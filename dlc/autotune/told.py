@@ -1,0 +1,43 @@
+"""Which schedules a build is told to use: what names them, before a log is read.
+
+Nothing here reads a log, or imports what schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dlc.autotune.apply import Records
+
+current: ContextVar[Records | None] = ContextVar("records", default=None)
+"""The records that builds use that are told nothing else."""
+
+
+def default_log(model: str | Path) -> Path:
+    """Where the log of a model lies unless another place is named: `model.tune.db` beside it."""
+    path = Path(model)
+    return path.parent / f"{path.stem}.tune.db"  # a path may lack a name; reading it will say so
+
+
+def records_key(tuning: object, model: Path, hasher: Callable[[Path], str]) -> str | None:
+    """What names the records of a build; None where nothing short does.
+
+    Those that come with dlc are files of its own, so they are part of the compiler.
+
+    Raises:
+        OSError: a log cannot be read.
+    """
+    if tuning == "none":
+        return "none"
+    if not isinstance(tuning, str | Path) or (tuning == "auto" and current.get() is not None):
+        return None
+    log = default_log(model) if tuning == "auto" else Path(tuning)
+    if tuning == "auto" and not log.exists():
+        return "auto"
+    if log.with_name(f"{log.name}-wal").exists():
+        return None  # somebody writes to it
+    return f"{'auto' if tuning == 'auto' else 'log'} {hasher(log)}"
