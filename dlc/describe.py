@@ -12,8 +12,13 @@ from dlc.schedule.program import CallKernel, Copy, Program, steps
 from dlc.te.types import TensorType
 
 
-def describe(imported: Imported, program: Program, target: Target, precision: str) -> Manifest:
-    """The manifest of a program made from a model; `precision` is what results are judged by."""
+def describe(
+    imported: Imported, program: Program, target: Target, precision: str, half: str | None = None
+) -> Manifest:
+    """The manifest of a program made from a model.
+
+    `precision` is what results are judged by, and `half` what it was asked to compute in.
+    """
     from dlc import __version__
 
     known = imported.interface.sizes
@@ -34,6 +39,7 @@ def describe(imported: Imported, program: Program, target: Target, precision: st
         metadata={
             "model": imported.graph.name,
             "precision": precision,
+            "half": half,
             "target": dataclasses.asdict(target) | {"features": sorted(target.features)},
             "variants": [dict(sizes) for sizes in imported.variants],
             "kernels": [k.name for k in program.kernels],

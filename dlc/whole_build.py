@@ -120,7 +120,8 @@ def assemble(
         say(show_count(len(program.kernels), "kernel"))
     with stage("link") as say:
         runs_on = host_target(machine) if why_not_on_gpu(program) else machine
-        manifest = describe(imported, program, runs_on, lowered.precision)
+        half = None if lowered.asked.half is None else lowered.asked.half.name
+        manifest = describe(imported, program, runs_on, lowered.precision, half)
         weights = lowered.constants
         export_library(program, weights, objects, manifest, path, machine, hasher=hash_file)
         say(show_bytes(path.stat().st_size))

@@ -25,6 +25,11 @@ class Half:
     dtype: DType
     keep: frozenset[str] = frozenset()
 
+    @property
+    def name(self) -> str:
+        """What a user calls it."""
+        return next(name for name, dtype in HALVES.items() if dtype is self.dtype)
+
 
 def half_of(name: str | None, keep: Sequence[str] = ()) -> Half | None:
     """What was asked for; None for nothing.

@@ -358,6 +358,16 @@ def test_profile_shows_whole_names_of_kernels(files, dlc_main, monkeypatch):
     assert lines[1].rstrip().endswith(f" {', '.join(step['nodes'])}")
 
 
+def test_inspect_tells_what_a_model_is_computed_in(files, dlc_main):
+    dlc_main("build", "mlp.onnx", "-o", "half.so", "--half", "fp16", "--no-verify", "-q")
+    _, printed, _ = dlc_main("inspect", "half.so")
+    assert "\nprecision medium, computed in fp16\n" in printed
+    _, printed, _ = dlc_main("inspect", "half.so", "--json")
+    assert json.loads(printed)["metadata"]["half"] == "fp16"
+    _, printed, _ = dlc_main("inspect", "mlp.so")
+    assert "\nprecision highest\n" in printed
+
+
 def test_inspect_shows_variants(files, dlc_main):
     options = ("--variant", "batch=1", "--variant", "batch=2..4", "--variant", "batch=9..")
     assert dlc_main("build", "mlp.onnx", "-o", "several.so", "--no-verify", *options)[0] == 0

@@ -71,8 +71,8 @@ def other(tmp_path, monkeypatch):
         used.update(re.findall(r"@llvm\.x86\.([\w.]+)", text))
         return compile_ir(plain(text, HERE), HERE, **options)
 
-    def runs_here(imported, program, target, precision):
-        found = describe(imported, program, target, precision)
+    def runs_here(*asked):
+        found = describe(*asked)
         return replace(found, cpu_features=tuple(sorted(HERE.features)))
 
     def make(cpu, model, precision):
