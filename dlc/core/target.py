@@ -46,7 +46,8 @@ class Target:
     """Whether its vectors add products of pairs of bf16 more slowly than those of floats."""
     tile_cycles: int = TILE_CYCLES
     """Cycles of multiply-adds, as many as start in each, that pass while the matrix engine adds one
-    product of 16 by 32 and 32 by 16 numbers, if there is an engine."""
+    product of 16 by 32 and 32 by 16 bf16, if there is an engine; it has as many of twice as many
+    bytes."""
     gpu: Gpu | None = None  # of backend "cuda"; everything above is then about its host
 
     @property

@@ -26,7 +26,7 @@ from dlc.graph.ops.planes import ROWS
 from dlc.graph.ops.planes_conv import is_open
 from dlc.graph.pass_ import PassContext
 from dlc.te.expr import Const
-from dlc.te.types import const_size
+from dlc.te.types import const_or, const_size
 
 VECTOR_RATE = 4.0  # products of bytes in the time of a multiply-add
 _BYTES = Split(rows=1, weights=1, is_finite=True)
@@ -40,18 +40,18 @@ def find_byte_tiles(node: Node, weights: Array, context: PassContext) -> Product
         weights: those of the node, whole numbers.
         context: the target's; there are none unless it multiplies tiles of bytes.
     """
-    if not context.target.has_byte_engine or context.byte_products != EACH:
+    is_empty = any(const_or(size, 1) == 0 for size in node.output.type.shape)
+    if is_empty or not context.target.has_byte_engine or context.byte_products != EACH:
         return None
     match node.op:
         case ConvBlocked():
-            found = _conv(node, node.op, weights)
+            return _conv(node, node.op, weights)
         case PlanarConv():
-            found = _planar_conv(node, node.op, weights)
+            return _planar_conv(node, node.op, weights)
         case MatMulPacked():
-            found = _matmul(node, node.op, weights)
+            return _matmul(node, node.op, weights)
         case _:
-            found = None
-    return found if found is not None and found.shape.lead and found.shape.lines else None
+            return None
 
 
 def takes_tiles(graph: Graph, node: Node, found: Product, context: PassContext) -> bool:

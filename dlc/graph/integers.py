@@ -33,8 +33,8 @@ from dlc.graph.pass_ import PassContext
 from dlc.te.expr import Const
 
 Range = tuple[int, int]
-ByteProduct = ConvBytes | ConvByteTiles | ConvPlanarByteTiles | MatMulBytes | MatMulByteTiles
-Product = Conv | DepthwiseBlocked | MatMul | ByteProduct
+ByteOp = ConvBytes | ConvByteTiles | ConvPlanarByteTiles | MatMulBytes | MatMulByteTiles
+Product = Conv | DepthwiseBlocked | MatMul | ByteOp
 F32_EXACT = 2**24
 """Every whole number up to this one is a float32."""
 BF16_EXACT = 2**8
@@ -112,7 +112,13 @@ def largest_sum(op: Product, w: Array) -> int:
             axes = tuple(range(1, w.ndim))
         case DepthwiseBlocked():  # the last weights are of different channels
             axes = tuple(range(1, w.ndim - 1))
-        case _:  # the last are neighbours, and those before them are of different columns
+        case (
+            ConvBytes()
+            | ConvByteTiles()
+            | ConvPlanarByteTiles()
+            | MatMulBytes()
+            | MatMulByteTiles()
+        ):  # the last are neighbours, and those before them of different columns
             axes = (*range(1, w.ndim - 2), w.ndim - 1)
     return int(np.abs(w, dtype=np.float64).sum(axis=axes).max(initial=0))
 

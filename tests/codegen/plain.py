@@ -5,8 +5,8 @@ and a function of plain IR takes the place of each. Denormals are kept, which so
 for 0. Tiles are memory of the module, so one thread at a time may run it.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG,
-TDPBF16PS, TILELOADD, TILESTORED, TILEZERO, VCVTNE2PS2BF16, VCVTNEPS2BF16, VDPBF16PS, VPDPBUSD,
-VPERMI2B, VPERMPS, VPMADDWD, VSCALEFPS.
+TDPBF16PS, TDPBUSD, TILELOADD, TILESTORED, TILEZERO, VCVTNE2PS2BF16, VCVTNEPS2BF16, VDPBF16PS,
+VPDPBUSD, VPERMI2B, VPERMPS, VPMADDWD, VSCALEFPS.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def plain(text: str, target: Target) -> str:
     """The IR of a kernel for some machine, for `target`."""
     text = _TO_BF16.sub(_rounded, text)
     names = set(re.findall(_OWN, text))
-    if "tdpbf16ps" in names:
-        names.add("avx512bf16.dpbf16ps.512")
+    names |= {vectors for tiles, (vectors, _) in _PRODUCTS.items() if tiles in names}
     text = re.sub(rf"^declare .*{_OWN}.*\n", "", text, flags=re.M)
     text = re.sub(_OWN, r"@own.\1", text).replace("bfloat", "i16")
     features = ",".join(f"+{name}" for name in sorted(target.features))
@@ -192,21 +191,28 @@ def _row(to: str, tile: str, row: str = "%r") -> str:
     return f"{to} = getelementptr {tiles}, i64 0, i8 {tile}, i64 {row}\n"
 
 
-def _multiply() -> str:
-    """Sums of a tile and of products of pairs: a word of a row, in all lanes, by a whole row."""
-    text = _row("%to", "%c") + _row("%from", "%a") + "%s0 = load <16 x float>, ptr %to\n"
-    pairs = "<16 x float> @own.avx512bf16.dpbf16ps.512"
+_PRODUCTS = {  # of tiles: that of vectors, and the types of their lanes and factors
+    "tdpbf16ps": ("avx512bf16.dpbf16ps.512", ("float", "<32 x i16>")),
+    "tdpbusd": ("avx512.vpdpbusd.512", ("i32", "<16 x i32>")),
+}
+
+
+def _multiply(name: str) -> str:
+    """Sums of a tile and of products of words: one of a row, in all lanes, by a whole row."""
+    vectors, (lane, factors) = _PRODUCTS[name]
+    text = _row("%to", "%c") + _row("%from", "%a") + f"%s0 = load <16 x {lane}>, ptr %to\n"
     first = "<16 x i32> poison, <16 x i32> zeroinitializer"
     for k in range(16):
         text += (
             f"%p{k} = getelementptr i32, ptr %from, i64 {k}\n%w{k} = load i32, ptr %p{k}\n"
             f"%o{k} = insertelement <16 x i32> poison, i32 %w{k}, i32 0\n"
             f"%l{k} = shufflevector <16 x i32> %o{k}, {first}\n"
-            f"%x{k} = bitcast <16 x i32> %l{k} to <32 x i16>\n{_row(f'%q{k}', '%b', str(k))}"
-            f"%y{k} = load <32 x i16>, ptr %q{k}\n"
-            f"%s{k + 1} = call {pairs}(<16 x float> %s{k}, <32 x i16> %x{k}, <32 x i16> %y{k})\n"
+            f"%x{k} = bitcast <16 x i32> %l{k} to {factors}\n{_row(f'%q{k}', '%b', str(k))}"
+            f"%y{k} = load {factors}, ptr %q{k}\n"
+            f"%s{k + 1} = call <16 x {lane}> @own.{vectors}"
+            f"(<16 x {lane}> %s{k}, {factors} %x{k}, {factors} %y{k})\n"
         )
-    return text + "store <16 x float> %s16, ptr %to\n"
+    return text + f"store <16 x {lane}> %s16, ptr %to\n"
 
 
 _WIPE = "".join(
@@ -225,5 +231,5 @@ _OF_TILES = {
         "i8 %t, ptr %p, i64 %stride",
         _rows(_LINE + "%v = load <16 x i32>, ptr %at\nstore <16 x i32> %v, ptr %m, align 1\n"),
     ),
-    "tdpbf16ps": ("i8 %c, i8 %a, i8 %b", _rows(_multiply())),
+    **{name: ("i8 %c, i8 %a, i8 %b", _rows(_multiply(name))) for name in _PRODUCTS},
 }

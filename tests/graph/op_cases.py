@@ -351,6 +351,9 @@ def _contractions() -> list[Case]:
         case(byte_tiles.ConvPlanarByteTiles(blocks=1, kernel=(2, 1, 16), stride=(1, 3, 2)),
              "u8[1, 8, 2, 2, 17]", "i8[2, 2, 2, 1, 1, 1, 16, 16, 4]",
              values=([0, 1, 255, 128], [-128, 127, 0, 3])),
+        case(byte_tiles.ConvPlanarByteTiles(blocks=1, kernel=(2, 8), stride=(2, 1)),
+             "u8[1, 3, 6, 9]", "i8[2, 1, 1, 1, 1, 16, 16, 4]",
+             values=(None, [0])),  # a row has 48 bytes, and 16 more that are read again
         case(byte_tiles.ConvPlanarByteTiles(blocks=1, kernel=(8,), stride=(3,)), "u8[2, 8, 20]",
              "i8[2, 1, 1, 1, 16, 16, 4]"),
         case(byte_tiles.MatMulByteTiles(n=20, slack=0), "u8[2, 3, 128]", "i8[2, 2, 1, 16, 16, 4]"),

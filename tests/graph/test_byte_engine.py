@@ -12,6 +12,7 @@ from dlc.core.fork import Choices, Way
 from dlc.core.target import Target
 from dlc.graph import byte_engine
 from dlc.graph.evaluate import evaluate
+from dlc.graph.ops.byte_tiles import ConvPlanarByteTiles
 from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import ENGINE, VNNI, run
 from tests.graph.test_byte_products import (
@@ -124,6 +125,83 @@ def test_vectors_have_what_has_no_form_on_tiles(text):
     assert not any("tiles" in name for name in names)
 
 
+SHARED = """
+def main(q: u8[1, 2, 26, 26]):
+    w: f32[3, 2, 4, 4, 16] = const()
+    x: f32[1, 2, 26, 26] = cast(q, to=f32)
+    y: f32[1, 3, 12, 12, 16] = conv_planar(x, w, stride=(2, 2))
+    z: f32[1, 3, 8, 8, 16] = conv_planar(x, w, stride=(3, 3))
+    v: f32[1, 3, 12, 23, 16] = conv_planar(x, w, stride=(2, 1))
+    return y, z, v
+"""
+
+
+@pytest.mark.usefixtures("always")
+def test_convolutions_of_other_strides_have_tiles_of_their_own():
+    """Steps of two and of three lines have as many rows, of other lines."""
+    graph = graph_of(SHARED)
+    found = run("use_byte_products", graph, TILES)
+    first, second, third = (n for n in found.nodes if n.op.name == "conv_planar_byte_tiles")
+    assert first.inputs[1].type == second.inputs[1].type
+    assert first.inputs[1] is not second.inputs[1]
+    assert first.inputs[1] == third.inputs[1]
+    feeds = random_bytes(graph)
+    wanted, got = (evaluate(g, feeds) for g in (graph, found))
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(got[name], array)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("width", "spare"), [(240, 0), (241, 0), (242, 0), (239, 1)])
+def test_an_image_is_widened_where_its_last_pixels_are_missing(width, spare):
+    out = (width - 7) // 4 + 1
+    text = f"""
+def main(q: u8[1, 3, 9, {width}]):
+    w: f32[4, 3, 7, 7, 16] = const()
+    x: f32[1, 3, 9, {width}] = cast(q, to=f32)
+    y: f32[1, 4, 3, {out}, 16] = conv_planar(x, w, stride=(1, 4))
+    return y
+"""
+    found = run("use_byte_products", graph_of(text), TILES).nodes
+    (node,) = (n for n in found if n.op.name == "conv_planar_byte_tiles")
+    assert isinstance(node.op, ConvPlanarByteTiles)
+    assert node.op.spare == spare
+    assert [n.op.name for n in found].count("pad") == (spare > 0)
+
+
+EMPTY = """
+def main(q: u8[{n}, 4, 5, {width}, 16]):
+    w: f32[4, 4, 3, 3, 16, 16] = const()
+    x: f32[{n}, 4, 5, {width}, 16] = cast(q, to=f32)
+    y: f32[{n}, 4, 3, {out}, 16] = conv_blocked(x, w)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("n", "width", "ways"), [(0, 5, 0), (1, 2, 0), (1, 3, 1)])
+def test_nobody_is_asked_about_nothing(n, width, ways):
+    """No search may choose tiles for a result without elements: no rule knows its loops."""
+    forks = []
+    graph = graph_of(EMPTY.format(n=n, width=width, out=width - 2))
+    operators(graph, replace(TILES, on_fork=forks.append))
+    assert len(forks) == ways
+
+
+@pytest.mark.usefixtures("always")
+def test_planar_images_of_an_open_size_stay_with_vectors():
+    text = PLANAR.format(kind="u8", zero=3, channels=3).replace("main(", "main(h: size, ")
+    text = text.replace("14, 13", "h, 13").replace("6, 11, 16", "(h - 3) // 2 + 1, 11, 16")
+    assert "conv_bytes" in operators(graph_of(text))
+
+
+@pytest.mark.usefixtures("always")
+def test_vectors_that_add_two_products_leave_tiles_alone():
+    """Their rows are widened, and weights filled up to pairs."""
+    features = TARGET.features - {"avx512vnni"} | {"avx512bw"}
+    names = operators(graph_of(LARGE), PassContext(target=replace(TARGET, features=features)))
+    assert "conv_bytes" in names
+
+
 LARGE = """
 def main(q: u8[1, 16, 30, 30, 16]):
     w: f32[16, 16, 3, 3, 16, 16] = const()
@@ -131,6 +209,14 @@ def main(q: u8[1, 16, 30, 30, 16]):
     y: f32[1, 16, 28, 28, 16] = conv_blocked(x, w)
     return y
 """
+OPEN = """
+def main(n: size, q: u8[n, 512]):
+    w: f32[32, 512, 16] = const()
+    x: f32[n, 512] = cast(q, to=f32)
+    y: f32[n, 512] = matmul_packed(x, w, n=512)
+    return y
+"""
+BATCH = LARGE.replace("q: u8[1", "n: size, q: u8[n").replace("f32[1,", "f32[n,")
 SMALL = LARGE.replace("30, 30", "2, 2").replace("28, 28", "2, 2").replace("3, 3", "1, 1")
 
 
@@ -138,6 +224,9 @@ SMALL = LARGE.replace("30, 30", "2, 2").replace("28, 28", "2, 2").replace("3, 3"
     ("text", "target", "chosen"),
     [
         (LARGE, TARGET, "conv_byte_tiles"),
+        (BATCH, TARGET, "conv_byte_tiles"),
+        (OPEN, TARGET, "matmul_byte_tiles"),
+        (LARGE, replace(TARGET, tile_cycles=90), "conv_byte_tiles"),
         (SMALL.replace("16, 16, 1, 1", "1, 1, 1, 1").replace("16, 2, 2", "1, 2, 2"), TARGET,
          "conv_bytes"),
         (LARGE, replace(TARGET, tile_cycles=200), "conv_bytes"),
@@ -145,7 +234,7 @@ SMALL = LARGE.replace("30, 30", "2, 2").replace("28, 28", "2, 2").replace("3, 3"
         (LARGE, replace(TARGET, features=VNNI), "conv_bytes"),
         (LARGE, replace(TARGET, features=VNNI | {"amx-int8"}), "conv_byte_tiles"),
     ],
-    ids=["large", "small", "slow", "of_bf16", "vectors", "of_bytes_alone"],
+    ids=["large", "batch", "rows", "slower", "small", "slow", "of_bf16", "vectors", "int8"],
 )  # fmt: skip
 def test_estimates_choose(text, target, chosen):
     assert chosen in operators(graph_of(text), PassContext(target=target))

@@ -29,6 +29,7 @@ from dlc.te.types import TensorType, const_size
 
 EACH = 4  # factors of a word
 BYTES_DEPTH = depth_of(DType.U8)
+REACH = 8  # bytes side by side in rows of planar images, at least: one load and one store
 
 
 def pack_byte_tiles(w: Array) -> Array:
@@ -119,9 +120,6 @@ class ConvByteTiles(BlockedConv):
         return plain.reference(x.astype(np.float64), weights).astype(np.int32)
 
 
-REACH = 8  # bytes that rows of planar images are made of, at least: one load and one store
-
-
 def byte_reach(width: int) -> int:
     """Pixels that a row of bytes holds of a line of the kernel: a power of two."""
     return max(REACH, reach_of(width))
@@ -132,10 +130,10 @@ class ConvPlanarByteTiles(BlockedConv):
     """Convolution from planar to blocked channels by products of tiles of bytes.
 
     A row holds what a result reads of as many lines as the stride passes at a step: of each line
-    and channel as many pixels side by side as the kernel is wide, or 8, or a power of two, whose
-    weights are zeros. So two results one above the other share all rows but one, and a kernel of 7
-    lines and a stride of 2 has four steps. The image has to be wide enough for these pixels: the
-    last `spare` pixels of a line are there for that alone.
+    and channel some pixels side by side, the next power of two from the width of the kernel on, 8
+    at least. Those behind the kernel meet weights of 0. So two results one above the other share
+    all rows but one, and a kernel of 7 lines and a stride of 2 has four steps. The image has to be
+    wide enough for these pixels: the last `spare` pixels of a line are there for that alone.
 
     Shapes:
         x: u8[n, c, *spatial]; w: i8[ob, kb, *steps, 1, 1, 16, 16, 4] -> i32[n, ob, *out, 16]
@@ -201,8 +199,8 @@ class ConvPlanarByteTiles(BlockedConv):
         def element(*at: Expr) -> Expr:
             image, b, *_, row, _, d = at
             depth = b * BYTES_DEPTH + d
-            # What is behind the last pixels of a row, or of the image, meets zeros or is not read.
-            part = minimum(depth // reach, c * prod(self.phases) - 1)
+            # Behind the last pixels of a row the first ones come again, and meet zeros.
+            part = depth // reach
             *place, column = grid.place(row)
             if not place:  # an image of one line, whose rows have no next line behind it
                 column = minimum(column, grid.widths[0] - 1)
@@ -232,19 +230,21 @@ class ConvPlanarByteTiles(BlockedConv):
         moved = split.transpose(*of_phases, 0, last - 1, *of_steps, last)
         return moved.reshape(prod(self.phases) * c * whole[-1], *self.steps, columns)
 
+    def unpack(self, w: Array, c: int) -> Array:
+        """What `pack` packed, of c channels: [depth, *steps, columns] -> [columns, c, *kernel]."""
+        rank, reach, columns = len(self.phases), byte_reach(self.kernel[-1]), w.shape[-1]
+        split = w.reshape(*self.phases, c, reach, *self.steps[:-1], columns)
+        lines = [axis for n in range(rank) for axis in (rank + 2 + n, n)]  # a step, then a phase
+        moved = split.transpose(-1, rank, *lines, rank + 1)
+        whole = [s * p for s, p in zip(self.steps, self.phases, strict=False)]
+        kernel = moved.reshape(columns, c, *whole, reach)
+        return kernel[(slice(None), slice(None), *(slice(0, k) for k in self.kernel))]
+
     def reference(self, x: Array, w: Array) -> Array:
         (blocks,) = constants((self.blocks,))
-        c, rank = x.shape[1], len(self.phases)
-        reach, tail = byte_reach(self.kernel[-1]), self.steps
-        dense = unpack_byte_tiles(w)[: prod(self.phases) * c * reach, ..., : blocks * ROWS]
-        split = dense.reshape(*self.phases, c, reach, *tail[:-1], blocks * ROWS)
-        order = [rank + 2 + rank, rank]  # columns, then channels
-        for n in range(rank):
-            order += [rank + 2 + n, n]
-        merged = split.transpose(*order, rank + 1)
-        whole = [s * p for s, p in zip(self.steps, self.phases, strict=False)]
-        kernel = merged.reshape(blocks * ROWS, c, *whole, reach)
-        kernel = kernel[(slice(None), slice(None), *(slice(0, k) for k in self.kernel))]
+        c = x.shape[1]
+        depth = prod(self.phases) * c * byte_reach(self.kernel[-1])
+        kernel = self.unpack(unpack_byte_tiles(w)[:depth, ..., : blocks * ROWS], c)
         read = x[..., : x.shape[-1] - self.spare]
         planar = exact_conv(
             read.astype(np.float64), kernel, self.stride, self.no_pads, self.dilation, 1

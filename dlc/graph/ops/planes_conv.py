@@ -1,4 +1,4 @@
-"""Convolution of blocked float32 images on a matrix engine: see `planes.py`."""
+"""Convolution of blocked float32 images on a matrix engine, and its rows: see `planes.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of an image of an open size, for products of bf16 planes: see `planes.py`.
+"""Rows of an image of an open size, for products of planes, or bytes: see `planes.py`.
 
 Where the sizes of an image are constants, all its pixels make one sequence of rows (`Grid`), and a
 tile goes on around the end of a line. Where they are known only at run time, each line has rows of

@@ -20,15 +20,16 @@ After:
         return y
 
 Position: after pad_bytes, which leaves nothing but arithmetic between bytes and products, and after
-use_matrix_engine, which takes what tiles are faster at; before use_pair_products and
-use_winograd, which take what is left.
+use_matrix_engine, which takes what tiles of bf16 are faster at, and leaves what has a form on tiles
+of bytes; before use_pair_products and use_winograd, which take what is left.
 
 The products are those of the bytes themselves. What is taken away from each is taken away from the
 sums at once: its product with the sum of a column. Where four are added, left operands of the
 instruction are unsigned, so signed ones are moved up by 128; where two are, they are widened. Both
 where they are made: before they are padded, or a part is read.
 
-A matrix engine that multiplies bytes has those that are faster there: `matmul_byte_tiles`.
+A matrix engine that multiplies bytes has those that are faster there: `matmul_byte_tiles`,
+`conv_byte_tiles` and `conv_planar_byte_tiles`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class _Products:
 
     def __init__(self, editor: GraphEditor, each: int, context: PassContext) -> None:
         self.editor, self.each, self.context = editor, each, context
-        self._packed: dict[str, Value] = {}
+        self._packed: dict[tuple[str, str], Value] = {}
         self._moved: dict[tuple[Op, Value], Value] = {}
 
     def add(self, node: Node, product: ByteProduct) -> Value:
@@ -100,7 +101,8 @@ class _Products:
         on_tiles = tiles is not None and takes_tiles(self.editor.graph, node, tiles, self.context)
         if tiles is not None and on_tiles:
             new = tiles.op
-            columns = self._weights(node, lambda: pack_byte_tiles(tiles.dense), "tiles")
+            form = f"tiles{new.phases}" if isinstance(new, ConvPlanarByteTiles) else "tiles"
+            columns = self._weights(node, lambda: pack_byte_tiles(tiles.dense), form)
         else:
             new = op
             columns = self._weights(node, lambda: pack_bytes(w, self.each), "bytes")
@@ -123,11 +125,12 @@ class _Products:
         return self._once(fill, rows, at) if rest else rows
 
     def _weights(self, node: Node, pack: Callable[[], Array], form: str) -> Value:
-        """The constant operand of a product in one form, once for all that read it."""
-        name = f"{node.inputs[1].name}_{form}"
-        if name not in self._packed:
-            self._packed[name] = self.editor.constant(pack(), DType.I8, name)
-        return self._packed[name]
+        """The constant operand of a product in one form, once for all that read it so."""
+        key = node.inputs[1].name, form
+        if key not in self._packed:
+            name = f"{key[0]}_{form.partition('(')[0]}"
+            self._packed[key] = self.editor.constant(pack(), DType.I8, name)
+        return self._packed[key]
 
     def _less(self, total: Value, found: Bytes, sums: Array, at: Node) -> Value:
         """Sums of products without what was to be taken away from each byte.

@@ -22,7 +22,8 @@ is open, `matmul_split` makes planes of the columns, too.
 An only row is worth it in a loop that reads the columns again and again from the second cache.
 
 Products of bytes are exact on the engine, and on vectors that add several of them in a lane, whose
-rows need no planes: these have what is not clearly faster on the engine.
+rows need no planes: these have what is not clearly faster on the engine. Where it multiplies tiles
+of bytes, what has a form on these is left to use_byte_products: they take half as many products.
 
 `precision` says how many planes a float32 has: "highest" three, "high" and "tf32" two,
 "medium" one. What is exact in bf16, as the whole numbers of quantized models, has one.

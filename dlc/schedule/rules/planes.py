@@ -78,7 +78,7 @@ def is_product(stage: Stage) -> bool:
 
 
 def operands(func: Func, of: Callable[[Stage], bool] = is_product) -> frozenset[str]:
-    """The intermediates that some sums of bf16 read, and computed ones that are split into them."""
+    """The intermediates that products of tiles read, and computed ones that are split into them."""
     found = stages(func)
     planes = {x.buffer for s in found if of(s) for x in loads(s.value)}
     split = {x.buffer for s in found if s.buffer in planes for x in loads(s.value)}
@@ -109,7 +109,10 @@ def split_rows(trace: Trace, name: str, *, width: int = 1, parallel: bool = Fals
     """
     *others, row, plane, depth = trace.stage(name).names
     suffixes = [""]
-    if others and not parallel and (whole := _whole_blocks(trace.stage(name), others[-1])) != ZERO:
+    size = trace.constant(depth)
+    assert size is not None, "a row has a constant number of operands"
+    whole = _whole_blocks(trace.stage(name), others[-1], size) if others and not parallel else ZERO
+    if whole != ZERO:
         trace.do("partition", others[-1], str(whole), "_r")
         suffixes.append("_r")
     for suffix in suffixes:
@@ -130,7 +133,7 @@ def _split_rows(trace: Trace, names: list[str], width: int, *, parallel: bool) -
         trace.do("parallel", trace.fuse_all(others))
     trace.do("unroll", block)
     count, lanes = trace.constant(plane), trace.constant(lane)
-    is_split = not isinstance(_stage_of(trace, plane).value, Load)  # else it is bf16 already
+    is_split = not isinstance(_stage_of(trace, plane).value, Load)  # else it is bf16, or bytes
     if count and lanes and is_split and _beside(trace, lane, plane):
         trace.do("tensorize", plane, split_name(count, lanes))
     else:
@@ -143,13 +146,13 @@ def _stage_of(trace: Trace, loop: str) -> Stage:
     return next(s for s in stages(trace.func) if loop in s.names)
 
 
-def _whole_blocks(stage: Stage, block: str) -> Expr:
-    """How many blocks of 32 hold only elements that are there, if some do not; else 0."""
+def _whole_blocks(stage: Stage, block: str, size: int = PAIR) -> Expr:
+    """How many blocks of `size` hold only elements that are there, if some do not; else 0."""
     for choice in walk(stage.value):
         if isinstance(choice, Select) and block in free_vars(choice.cond):
             cond = choice.cond
             if isinstance(cond, Binary) and cond.op is BinOp.LT and block in free_vars(cond.a):
-                return canonical(cond.b // PAIR)
+                return canonical(cond.b // size)
     return ZERO
 
 
