@@ -134,7 +134,7 @@ def judge_block(block: Block) -> None:
     """Judge the models of a block and write down how many had which verdict."""
     signal.signal(signal.SIGPROF, _alarm)
     limit_memory(4 * BYTES)
-    counts = Counter[str]()
+    counts, began = Counter[str](), _peak_bytes()  # of who has started this process, at first
     for number in range(block.first, block.first + block.count):
         data = damaged(random.Random(f"{block.seed} {number}"))
         block.current.write_bytes(data)
@@ -146,12 +146,16 @@ def judge_block(block: Block) -> None:
         counts[verdict] += 1
         if number % CHECKED == 0 and refused_by_checker(data):
             counts[f"refused by ONNX too, and {verdict} here (of every {CHECKED}th)"] += 1
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    peak = _peak_bytes() - began
     if peak > BYTES:
         print(f"block {block.first}: {peak >> 20} MB of memory", flush=True)
         counts["wrong"] += 1
     block.current.unlink()
     block.done.write_text(json.dumps({"counts": counts, "megabytes": peak >> 20}))
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _ended(process: BaseProcess, block: Block) -> bool:
