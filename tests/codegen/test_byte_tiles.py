@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dlc.core.types import DType
+from dlc.graph.ops.byte_products import MatMulBytes, pack_bytes
 from dlc.graph.ops.byte_tiles import (
     ConvByteTiles,
     ConvPlanarByteTiles,
@@ -182,3 +183,16 @@ def test_an_engine_of_bf16_alone_has_no_products_of_bytes():
     assert matrix.match(func, ENGINE) is not None
     lacking = replace(ENGINE, features=ENGINE.features - {"amx-int8"})
     assert matrix.match(func, lacking) is None
+
+
+@needs_engine
+@pytest.mark.parametrize(("rows", "depth"), [(31, 64), (1, 64), (31, 128)])
+def test_sixteen_words_and_columns_of_vectors_are_no_tile(rows, depth):
+    """Their panels look like one tile, but nobody brings their rows together."""
+    x, w = unsigned(0, rows, depth), signed(1, depth, 16)
+    op, packed = MatMulBytes(n=16), pack_bytes(w[np.newaxis], 4)
+    func = lowered(op, x.shape, packed.shape)
+    assert matrix.match(func, ENGINE) is None
+    kernel = Kernel(optimize(func, ENGINE, schedule_func(func, ENGINE, {}).steps), ENGINE)
+    assert "vpdpbusd" in kernel.ir
+    np.testing.assert_array_equal(kernel({}, {"x": x, "w": packed})["out"], op.reference(x, packed))

@@ -110,6 +110,9 @@ def match(func: Func, target: Target) -> Products | None:
     product = product_of(sums[0]) if len(sums) == 1 else None
     if product is None or product.feature not in target.features:
         return None
+    made, read = allocs(func.body), [loads(f)[0].buffer for f in sums[0].factors or ()]
+    if read[0] not in made:
+        return None
     readers = _readers(found, sums[0])
     result = readers[-1]
     at = _index_in(readers, sums[0].buffer)
@@ -140,10 +143,9 @@ def match(func: Func, target: Target) -> Products | None:
         del fixed[row[0]]
     if not all(isinstance(n, Const) for n in fixed.values()):
         return None
-    made = allocs(func.body)
     parts = Products(
         sums=sums[0].buffer,
-        rows=loads(sums[0].factors[0])[0].buffer,
+        rows=read[0],
         tiles=next((x.buffer for x in loads(sums[0].factors[1]) if x.buffer in made), None),
         readers=tuple(s.buffer for s in readers[:-1]),
         order=tuple(result.names),

@@ -24,6 +24,7 @@ from dlc.te.types import is_const
 
 ROWS = 16  # rows of a tile, and its columns
 PAIR = 2 * ROWS
+TILES_RANK = 6  # of columns at least: blocks of columns and of depth, planes, and those of a tile
 _ROW_TYPES = (DType.F32, DType.BF16, DType.U8)  # that rows are made of
 AHEAD = (2048, 4096)  # bytes before a column operand that is used once, to each cache
 
@@ -59,14 +60,19 @@ TALL_ONES = Accumulators(TALL, 1, planes_inside=True, ahead=2)
 
 
 def product_of(stage: Stage) -> TileProduct | None:
-    """The product of tiles that a stage sums, words of factors for 16 columns side by side."""
+    """The product of tiles that a stage sums, words of factors for 16 columns side by side.
+
+    Vectors add such words, too: of a matrix of 16 words and columns as well, whose panels have
+    fewer dimensions than tiles.
+    """
     if stage.factors is None or not stage.is_reduction or len(stage.inner) < 2:
         return None
-    kinds = tuple(
-        str(f.a.dtype) for f in stage.factors if isinstance(f, Cast) and isinstance(f.a, Load)
-    )
+    read = [f.a for f in stage.factors if isinstance(f, Cast) and isinstance(f.a, Load)]
+    kinds = tuple(str(load.dtype) for load in read)
     found = next((p for p in TILE_PRODUCTS if (p.rows, p.columns) == kinds), None)
-    if found is None or not is_const(stage.inner[-1].extent, found.each):
+    if found is None or len(read[1].index) < TILES_RANK:
+        return None
+    if not is_const(stage.inner[-1].extent, found.each):
         return None
     whole = is_const(stage.inner[-2].extent, ROWS) and is_const(stage.loops[-1].extent, ROWS)
     return found if whole else None
