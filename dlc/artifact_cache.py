@@ -79,8 +79,9 @@ class BuiltBefore:
         """
         path = Path(model) if isinstance(model, str | Path) else Path()
         try:
-            records = records_key(tuning, path, hash_whole)
-            if not path.is_file() or records is None or wants_whole_build():
+            if not path.is_file() or wants_whole_build():
+                return BuiltBefore(path, None)
+            if (records := records_key(tuning, path, hash_whole)) is None:
                 return BuiltBefore(path, None)
             state = _state(path)
             digest = hash_whole(path)

@@ -40,7 +40,7 @@ from dataclasses import replace
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.graph.byte_engine import find_byte_tiles, takes_tiles
+from dlc.graph.byte_engine import byte_tiles, has_byte_tiles, takes_tiles
 from dlc.graph.byte_operands import ByteProduct, Bytes, find_byte_product
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
@@ -97,9 +97,9 @@ class _Products:
             if isinstance(move, Pad):
                 move = replace(move, value=move.value + found.less)
             source = self._once(move, source, node)
-        tiles = find_byte_tiles(node, w, self.context)
-        on_tiles = tiles is not None and takes_tiles(self.editor.graph, node, tiles, self.context)
-        if tiles is not None and on_tiles:
+        has_tiles = has_byte_tiles(node, w, self.context)
+        tiles = byte_tiles(node, w) if has_tiles else None
+        if tiles is not None and takes_tiles(self.editor.graph, node, tiles, self.context):
             new = tiles.op
             form = f"tiles{new.phases}" if isinstance(new, ConvPlanarByteTiles) else "tiles"
             columns = self._weights(node, lambda: pack_byte_tiles(tiles.dense), form)

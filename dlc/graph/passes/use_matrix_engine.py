@@ -37,7 +37,7 @@ from math import prod
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.graph.byte_engine import find_byte_tiles
+from dlc.graph.byte_engine import has_byte_tiles
 from dlc.graph.byte_operands import find_byte_product
 from dlc.graph.edit import GraphEditor
 from dlc.graph.engine_products import (
@@ -81,8 +81,12 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
     editor = GraphEditor(graph)
     packed: dict[tuple[str, bool, int, int], Value] = {}
     for node in graph.nodes:
+        of_bytes = find_byte_product(node, editor, context.byte_products)
+        if of_bytes is not None and has_byte_tiles(node, of_bytes.weights, context):
+            continue  # which take half as many products, and rows that are there
         found = _product(node, editor, context)
-        parts = None if found is None else _parts(editor, node, found, context)
+        is_of_bytes = of_bytes is not None
+        parts = None if found is None else _parts(editor, node, found, context, is_of_bytes)
         if found is None or parts is None:
             continue
         op = found.op
@@ -241,7 +245,9 @@ def _is_near(found: Product, context: PassContext) -> bool:
     return context.is_repeated and columns_bytes <= context.target.l2_bytes // 2
 
 
-def _parts(editor: GraphEditor, node: Node, found: Product, context: PassContext) -> int | None:
+def _parts(
+    editor: GraphEditor, node: Node, found: Product, context: PassContext, is_of_bytes: bool
+) -> int | None:
     """Into how many products of less depth to cut; None where multiply-adds are as fast."""
     shape = found.shape
     if not shape.lead or not shape.lines:
@@ -250,10 +256,7 @@ def _parts(editor: GraphEditor, node: Node, found: Product, context: PassContext
     if engine is None:
         return None
     vectors = vector_cycles(found, context)
-    of_bytes = find_byte_product(node, editor, context.byte_products)
-    if of_bytes is not None:
-        if find_byte_tiles(node, of_bytes.weights, context) is not None:
-            return None  # which take half as many products, and rows that are there
+    if is_of_bytes:
         vectors /= BYTE_RATES[context.byte_products]
     most = vectors * MARGIN
     if (transformed := least_cycles(editor, node, context)) is not None:
@@ -261,7 +264,7 @@ def _parts(editor: GraphEditor, node: Node, found: Product, context: PassContext
         most = min(most, transformed / MARGIN)  # transforms gain as much over what they replace
     parts, cost = engine
     facts = f"{shape.products} products of {shape.planes} planes"
-    facts += f", or of bytes, {context.byte_products} at a time" if of_bytes is not None else ""
+    facts += f", or of bytes, {context.byte_products} at a time" if is_of_bytes else ""
     way = decide(
         context, editor.graph, [node], kind="engine", version=2, options=(VECTORS, MATRIX),
         default=MATRIX if cost < most else VECTORS,
