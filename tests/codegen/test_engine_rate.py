@@ -70,7 +70,7 @@ def test_a_step_has_the_products_that_are_counted():
 
 @pytest.mark.usefixtures("matrix_engine")
 def test_both_loops_are_timed():
-    effort = Effort(rounds=1, round_s=0.0, tile_steps=8, fma_steps=20_000)
+    effort = Effort(rounds=2, apart_s=0.0, round_s=0.0, tile_steps=8, fma_steps=20_000)
     assert 1.0 < measure_tile_cycles(ENGINE, effort) < 1e7  # an emulated one takes 1e5
 
 
@@ -89,17 +89,18 @@ def test_a_machine_is_measured_once(kept, monkeypatch):
     assert native_tile_cycles(ENGINE) == 40  # by the cache: there is no second answer
 
 
-def test_a_slow_engine_is_measured_again_later_and_the_least_counts(kept, monkeypatch):
+def test_an_engine_is_measured_again_later_and_the_mean_counts(kept, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("time.time", lambda: clock[0])
-    answers(monkeypatch, 41.0, 0.0, 60.0, 20.0)
+    answers(monkeypatch, 20.0, 0.0, 60.0, 31.0)
     found = []
-    for clock[0] in (0.0, 299.0, 300.0, 301.0, 601.0, 1000.0, 2000.0):
+    for clock[0] in (0.0, 299.0, 300.0, 301.0, 500.0, 601.0):
         found.append(native_tile_cycles(ENGINE))
-    assert found == [40, 40, 40, 40, *[TILE_CYCLES] * 3]  # and is not measured any more
+    usual = TILE_CYCLES  # also where the second measurement fails
+    assert found == [usual, usual, usual, 40, 40, 35]
 
 
-def test_an_engine_that_stays_slow_is_measured_some_times(kept, monkeypatch):
+def test_an_engine_is_measured_some_times(kept, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("time.time", lambda: clock[0])
     answers(monkeypatch, 60.0, *[61.0] * 5)

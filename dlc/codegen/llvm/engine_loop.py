@@ -32,7 +32,8 @@ PRODUCTS = 8  # of tiles in each step, for four tiles that are loaded
 class Effort:
     """How long is measured. The clock falls while an engine is at work, and rises afterwards."""
 
-    rounds: int = 5
+    rounds: int = 10
+    apart_s: float = 0.1  # as what others do to the engine changes within seconds
     round_s: float = 0.01  # of each loop, of which the second half counts
     tile_steps: int = 4000
     fma_steps: int = 100_000
@@ -40,6 +41,9 @@ class Effort:
 
 def measure_tile_cycles(target: Target, effort: Effort) -> float:
     """Time products of tiles and multiply-adds in turns; this process must have the engine.
+
+    Returns: cycles of a product, on average, where multiply-adds of so many elements run at their
+    usual rate.
 
     Raises:
         CodegenError: LLVM rejects the loops.
@@ -59,12 +63,12 @@ def measure_tile_cycles(target: Target, effort: Effort) -> float:
     arrays = [_on_lines(a) for a in (random_panels(16, 1, 32), random_panels(16, 16, 2), sums)]
     places = [array.ctypes.data for array in arrays]
     fma_cycles = effort.fma_steps * FMA_CHAINS / target.multiply_adds
-    ratios = []
-    for _ in range(effort.rounds):
-        fma_ns = _median_ns(lambda: fma(vector.ctypes.data, effort.fma_steps), effort.round_s)
-        tile_ns = _median_ns(lambda: tiles(None, effort.tile_steps, *places), effort.round_s)
-        ratios.append(tile_ns / (effort.tile_steps * PRODUCTS) * fma_cycles / fma_ns)
-    return statistics.median(ratios)
+    fma_ns = tile_ns = 0.0
+    for turn in range(effort.rounds):
+        time.sleep(effort.apart_s if turn else 0.0)
+        fma_ns += _median_ns(lambda: fma(vector.ctypes.data, effort.fma_steps), effort.round_s)
+        tile_ns += _median_ns(lambda: tiles(None, effort.tile_steps, *places), effort.round_s)
+    return tile_ns / (effort.tile_steps * PRODUCTS) * fma_cycles / fma_ns
 
 
 def main() -> None:

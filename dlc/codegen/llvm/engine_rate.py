@@ -4,14 +4,15 @@ Machines of one family differ by two in it: in how fast an engine is, and in who
 
 A process of its own measures (`engine_loop`), as one that executes what its CPU lacks is killed;
 its answer is kept in the cache. The engine counts as usual unless it is clearly slower, so that
-most machines build the same artefact, and those that are not quiet as well. A slow one may have
-been so for minutes: later builds measure it again, some times, and the least counts.
+most machines build the same artefact. Who else uses it changes within seconds and minutes: later
+builds measure it again, some times, and the mean counts, as time grows with it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import statistics
 import subprocess
 import sys
 import time
@@ -27,33 +28,32 @@ _START = (
 _PATIENCE_S = 20.0
 _CLEARLY = 1.25  # times the usual, from which on an engine is slower
 _NEAREST = 5  # cycles that are told apart
-_MOST = 6  # measurements of a slow engine
+_MOST = 6  # measurements of an engine
 _APART_S = 300.0  # between one and the next
 
 
 def native_tile_cycles(target: Target) -> int:
     """`Target.tile_cycles` of this machine, by what was measured on it before or is now."""
     cache = default_cache()
-    key = f"cycles of a tile, 3 {read_machine().name} {sorted(target.features)}".encode()
+    key = f"cycles of a tile, 4 {read_machine().name} {sorted(target.features)}".encode()
     kept = json.loads(cache.get(key) or "[]")  # each time, and the cycles
     now = time.time()
-    if (not kept or _may_be_faster(kept, now)) and (found := _measured_apart()):
+    if _is_due(kept, now) and (found := _measured_apart()):
         kept.append((now, found))
         cache.put(key, json.dumps(kept).encode())
-        text = "a product of tiles takes %s cycles here, and the least counts as %d"
-        _LOG.info(text, found, _least(kept))
-    return _least(kept)
+        text = "a product of tiles takes %s cycles here, and counts as %d"
+        _LOG.info(text, found, _on_average(kept))
+    return _on_average(kept)
 
 
-def _least(kept: list[tuple[float, float]]) -> int:
-    """How many cycles count of all that was measured."""
-    return counted(min((cycles for _, cycles in kept), default=TILE_CYCLES))
+def _on_average(kept: list[tuple[float, float]]) -> int:
+    """How many cycles count by all that was measured."""
+    return counted(statistics.fmean(cycles for _, cycles in kept) if kept else TILE_CYCLES)
 
 
-def _may_be_faster(kept: list[tuple[float, float]], now: float) -> bool:
-    """Whether an engine was slow so far, but perhaps not for long."""
-    is_slow = _least(kept) != TILE_CYCLES
-    return is_slow and len(kept) < _MOST and abs(now - kept[-1][0]) >= _APART_S
+def _is_due(kept: list[tuple[float, float]], now: float) -> bool:
+    """Whether an engine is measured, for the first time or again."""
+    return not kept or (len(kept) < _MOST and abs(now - kept[-1][0]) >= _APART_S)
 
 
 def counted(cycles: float) -> int:
