@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,18 +23,23 @@ TINY = Target(
 
 
 def conv(
-    image: str, kernel: str = "1", stride: int = 1, blocks: int = 4, images: str = "1"
+    image: str,
+    kernel: str = "1",
+    stride: int = 1,
+    blocks: int = 4,
+    images: str = "1",
+    results: int = 8,
 ) -> Func:
-    """A convolution of `blocks` times 8 channels into 64; sizes of one letter are open."""
+    """A convolution of blocks of 8 channels into `results`; sizes of one letter are open."""
     sizes, taps = image.split("x"), kernel.split("x")
     known = "".join(f"{n}: size, " for n in (images, *sizes) if n.isalpha())
     steps, ones = f"{stride}, " * len(sizes), "1, " * len(sizes)
     out = ", ".join(f"({n} - {k}) // {stride} + 1" for n, k in zip(sizes, taps, strict=True))
     text = f"""
-def main({known}x: f32[{images}, {blocks}, {", ".join(sizes)}, 8], b: f32[1, 8, {ones}8],
-         w: f32[8, {blocks}, {", ".join(taps)}, 8, 8]):
-    y: f32[{images}, 8, {out}, 8] = conv_blocked(x, w, stride=({steps}), dilation=({ones}))
-    z: f32[{images}, 8, {out}, 8] = add(y, b)
+def main({known}x: f32[{images}, {blocks}, {", ".join(sizes)}, 8], b: f32[1, {results}, {ones}8],
+         w: f32[{results}, {blocks}, {", ".join(taps)}, 8, 8]):
+    y: f32[{images}, {results}, {out}, 8] = conv_blocked(x, w, stride=({steps}), dilation=({ones}))
+    z: f32[{images}, {results}, {out}, 8] = add(y, b)
     return z
 """
     return lower_group(parse_graph(text), "f")
@@ -83,6 +90,20 @@ def test_strips_of_known_rows(func, found):
 )
 def test_other_rows_are_no_strips(func, found):
     assert strips(optimize(func, TINY)) == found
+
+
+@pytest.mark.parametrize(
+    ("image", "stride", "found"),
+    [
+        ("14x14", 2, ["85", "7", "7"]),  # lines pass each tile of columns, the last one by itself
+        ("20x20", 1, ["20", "128", "4"]),  # all tiles pass a line: 1.6 MB are not near
+        ("40x40", 2, ["20", "128", "4"]),  # nor are these, which skip lines and pixels
+    ],
+)
+def test_rows_that_strides_leave_few_of_pass_columns(image, stride, found):
+    target = replace(TINY, l2_bytes=1 << 21)
+    func = conv(image, "1x1", stride, blocks=128, results=256)
+    assert strips(optimize(func, target)) == found
 
 
 @pytest.mark.thorough

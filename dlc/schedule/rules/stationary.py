@@ -43,10 +43,24 @@ def _reads_rows_once(trace: Trace, found: Contraction, target: Target) -> bool:
     if size is None or weights is None or None in counts or len(counts) < 2:
         return False
     lines = prod(count or 1 for count in counts[:-1])
+    if _passed_bytes(trace, found, target, size) <= target.l2_bytes // 2:
+        return False
     if size // lines > target.l2_bytes // 4:  # a line is read by each tile of columns
         return False
     again = column_tiles(trace, found, row_tile(trace, found, target), target)
     return size * again + weights > size + weights * lines
+
+
+def _passed_bytes(trace: Trace, found: Contraction, target: Target, size: int) -> int:
+    """What is read of an operand of rows of so many bytes, of which strides leave out lines.
+
+    Pixels that are skipped in a line count: those between them share the places that they have in
+    a cache.
+    """
+    if found.row_stride is None:
+        return size
+    vectors = sum_steps(trace, found) // target.lanes(4)
+    return min(size, prod(trace.constant(v) or 1 for v in found.rows) * vectors * found.row_stride)
 
 
 def column_tiles(trace: Trace, found: Contraction, tile: Tile, target: Target) -> int:
