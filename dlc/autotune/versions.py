@@ -6,7 +6,7 @@ import functools
 import hashlib
 
 from dlc.autotune.features import VERSION
-from dlc.codegen.llvm.worker import compiler_version
+from dlc.codegen.llvm.worker import codegen_version
 
 FEATURES = ("features", str(VERSION))  # beside `versions` in a trial that cost models learn from
 
@@ -16,5 +16,5 @@ def versions() -> tuple[tuple[str, str], ...]:
     """The version of dlc, and a hash of the compiler's source."""
     from dlc import __version__
 
-    compiler = hashlib.sha256(compiler_version().encode()).hexdigest()[:16]
+    compiler = hashlib.sha256(codegen_version().encode()).hexdigest()[:16]
     return (("compiler", compiler), ("dlc", __version__))

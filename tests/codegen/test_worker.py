@@ -119,7 +119,7 @@ def test_given_steps_replace_those_of_the_rule(cache, tmp_path, monkeypatch):
 
 def test_another_compiler_has_another_key(monkeypatch):
     before = worker._key(job(scale()))
-    monkeypatch.setattr(worker, "compiler_version", lambda: "another one")
+    monkeypatch.setattr(worker, "codegen_version", lambda: "another one")
     assert worker._key(job(scale())) != before
 
 
@@ -129,7 +129,7 @@ def test_the_version_of_the_compiler_covers_its_source(tmp_path, monkeypatch):
     versions = set()
     for text in ("a", "b"):
         (tmp_path / "te" / "expr.py").write_text(text)
-        versions.add(worker.compiler_version.__wrapped__())
+        versions.add(worker.codegen_version.__wrapped__())
     assert len(versions) == 2
 
 

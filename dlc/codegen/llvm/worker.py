@@ -152,7 +152,7 @@ def _key(job: KernelJob) -> bytes:
     target, steps = job.target, job.steps
     machine = replace(target, features=frozenset())
     parts = (
-        f"{compiler_version()}",
+        f"{codegen_version()}",
         f"{machine} {sorted(target.features)}",
         "" if steps is None else f"{steps_to_json(steps)}\n{job.func}",  # steps hold names
         canonical_text(job.func),
@@ -169,8 +169,8 @@ def _symbol(key: bytes) -> str:
 
 
 @functools.cache
-def compiler_version() -> str:
-    """A hash of the compiler's own source, and the version of llvmlite."""
+def codegen_version() -> str:
+    """A hash of the source that kernels are made by, and the version of llvmlite."""
     digest = hashlib.sha256()
     for folder in _COMPILER:
         for path in sorted((_PACKAGE / folder).rglob("*.py")):

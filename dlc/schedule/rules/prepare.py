@@ -45,6 +45,8 @@ MAX_COPIES = 512
 """Nodes of expressions that an inlined value may have in all its places."""
 MIN_CHUNKS = 64
 """Iterations of a parallel loop that are enough for any thread to get its share."""
+EVEN = 0.8
+"""The share of their time for which cores have to have work, else a nest is parted."""
 OPEN_EXTENT = 8
 """Iterations of a loop that are only known at run time, at least: two such loops are enough."""
 
@@ -223,6 +225,9 @@ def _run_parallel(trace: Trace, target: Target, serial: Collection[str], *, fill
 
     Those of `serial` loops are not.
     """
+    for nest in top_nests(trace.func):
+        if is_fill(nest) == fills and loops(nest).keys().isdisjoint(serial):
+            _part_uneven(trace, nest, target)
     nests = [(top, nest) for nest in top_nests(trace.func) for top in _inside_of_one(nest)]
     for top, nest in nests:
         if is_fill(top) != fills or not loops(top).keys().isdisjoint(serial):
@@ -254,6 +259,29 @@ def _run_outer(trace: Trace, top: Stmt, stop: frozenset[str]) -> None:
         _, part = trace.split(chain[-1].var, length)
         top, stop = trace.loop(chain[0].var), stop | {part}
     trace.parallel_outer(top, stop)
+
+
+def _part_uneven(trace: Trace, top: Stmt, target: Target) -> None:
+    """Part a nest where cores cannot share its outer loops evenly, and several nests are inside.
+
+    A few heads of an attention are such loops, and whole tiles and what these leave such nests.
+    """
+    chain = _outer_loops(top, frozenset())
+    count = prod(trace.constant(f.var) or 0 for f in chain)
+    work = operations(top)
+    if not chain or count < 2 or work is None or work < target.thread_operations:
+        return
+    stmt = chain[-1].body
+    if not isinstance(stmt, Block) or count >= EVEN * (-(-count // target.cores) * target.cores):
+        return
+
+    def part(trial: Trace) -> None:
+        for loop in reversed(chain):
+            first = next(v for v in loops(trial.func.body) if v == loop.var)
+            trial.do("fission", first)
+
+    if refusal := trace.attempt(part):
+        _LOG.info("'%s' shares few iterations: %s", trace.func.name, refusal)
 
 
 def _part_of_row(trace: Trace, chain: list[For]) -> int:

@@ -9,7 +9,7 @@ import pytest
 from dlc.core.errors import ScheduleError
 from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.binary import Add
-from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.schedule.loop import Func, LoopKind, loops
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.text import parse_func
@@ -106,3 +106,24 @@ def test_loops_stay_out_of_a_parallel_one_where_their_independence_cannot_be_tol
     trace = Trace(func)
     trace.parallel_outer(func.body, frozenset("k"))
     assert trace.loop("a_b_c").kind is LoopKind.PARALLEL
+
+
+@pytest.mark.parametrize(
+    ("heads", "cores", "extents"),
+    [
+        (3, 2, [30, 3]),  # whole tiles of columns, and the columns that they leave
+        (3, 1, [3]),
+        (4, 2, [4]),
+        (5, 2, [5]),
+        (5, 4, [50, 5]),
+    ],
+)
+def test_heads_that_cores_cannot_share_are_parted(
+    heads: int, cores: int, extents: list[int]
+) -> None:
+    a, b = tensor("a", heads, 20, 8), tensor("b", heads, 8, 197)
+    plain = func((a, b), MatMul().compute(a, b))
+    fast = optimize(plain, replace(AVX512, cores=cores, thread_operations=64))
+    shared = of_kind(fast, LoopKind.PARALLEL)
+    assert [int(f.extent.value) for f in shared if isinstance(f.extent, Const)] == extents
+    assert_agree(plain, fast, {})
