@@ -11,7 +11,7 @@ from typing import Any
 
 from dlc.core.errors import UserError
 from dlc.core.target import Target
-from dlc.core.target_json import target_from_json, target_to_json
+from dlc.core.target_json import record_facts, target_from_json, target_to_json
 from dlc.schedule.loop import Func
 from dlc.schedule.text import canonical_text, parse_func
 
@@ -35,7 +35,7 @@ class Task:
 
     @property
     def key(self) -> str:
-        """A hash of the function and of every fact about the target."""
+        """A hash of the function and of the facts about the target that records depend on."""
         return _key(self.text, self.target)
 
     @property
@@ -73,7 +73,7 @@ def task_from_json(data: Mapping[str, Any]) -> Task:
 
 def task_key(func: Func, target: Target) -> str:
     """The key of the task that a function is on a target."""
-    parts = json.dumps(target_to_json(target), sort_keys=True) + "\n" + canonical_text(func)
+    parts = json.dumps(record_facts(target), sort_keys=True) + "\n" + canonical_text(func)
     return hashlib.sha256(parts.encode()).hexdigest()[:24]
 
 

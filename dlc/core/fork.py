@@ -15,7 +15,7 @@ from typing import Any
 
 from dlc.core.errors import UserError
 from dlc.core.target import Target
-from dlc.core.target_json import target_from_json, target_to_json
+from dlc.core.target_json import record_facts, target_from_json, target_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +123,5 @@ class Choices:
 
 @functools.lru_cache(maxsize=4096)
 def _key(kind: str, version: int, about: str, target: Target, precision: str) -> str:
-    facts = [kind, version, about, precision, target_to_json(target)]
+    facts = [kind, version, about, precision, record_facts(target)]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

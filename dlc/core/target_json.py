@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from dlc.core.errors import UserError
@@ -22,6 +22,15 @@ def target_to_json(target: Target) -> dict[str, object]:
         "tile_cycles": TILE_CYCLES,
     }
     return {k: v for k, v in data.items() if k not in unsaid or v != unsaid[k]}
+
+
+def record_facts(target: Target) -> dict[str, object]:
+    """The facts that have to be the same for a record to be of use.
+
+    How fast a matrix engine was found to be is none: it changes from hour to hour with who else
+    uses it, and a record compares what was measured in turns.
+    """
+    return target_to_json(replace(target, tile_cycles=TILE_CYCLES))
 
 
 def target_from_json(data: Mapping[str, Any]) -> Target:

@@ -85,6 +85,11 @@ def test_a_record_of_another_kernel_or_machine_is_not_used(task, choice):
     assert wrong.tuned(job(task)).steps is None
 
 
+def test_a_record_is_used_whatever_an_engine_took_when_it_was_made(task, choice):
+    later = replace(task.target, tile_cycles=45)
+    assert records(task, choice).tuned(KernelJob("k", task.func, later)).steps == choice.plan
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -47,6 +47,13 @@ def test_decisions_survive_json_and_a_log(tmp_path):
             decision_from_json(data)
 
 
+def test_a_decision_holds_whatever_an_engine_took_when_it_was_made():
+    ways = Records(decisions={FORK.key: WON}).ways
+    later = replace(FORK, target=replace(FORK.target, tile_cycles=45))
+    assert ways.option(later) == "b"
+    assert ways.option(replace(later, default="c")) == "c"  # which was not what b was better than
+
+
 def test_what_lost_takes_nothing_back():
     better = replace(WON, option="c", model_speedup=1.3)
     assert best_decisions([LOST, WON, LOST]) == {FORK.key: WON}

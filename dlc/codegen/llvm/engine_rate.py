@@ -26,8 +26,9 @@ _START = (
     "import sys; sys.path[:] = sys.argv[1:]; from dlc.codegen.llvm.engine_loop import main; main()"
 )
 _PATIENCE_S = 20.0
-_CLEARLY = 1.25  # times the usual, from which on an engine is slower
-_NEAREST = 5  # cycles that are told apart
+_RATES = (TILE_CYCLES, 35, 45)
+"""Cycles that count. Few, so that builds of other hours are the same; from 45 on, six products of
+tiles are hardly ever chosen, and three are worth it at any rate that was seen."""
 _MOST = 6  # measurements of an engine
 _APART_S = 300.0  # between one and the next
 
@@ -57,10 +58,8 @@ def _is_due(kept: list[tuple[float, float]], now: float) -> bool:
 
 
 def counted(cycles: float) -> int:
-    """How many cycles count, for how many were measured."""
-    if cycles < _CLEARLY * TILE_CYCLES:
-        return TILE_CYCLES
-    return _NEAREST * round(cycles / _NEAREST)
+    """How many cycles count, for how many were measured: the nearest of a few."""
+    return min(_RATES, key=lambda rate: abs(rate - cycles))
 
 
 def _measured_apart() -> float:
