@@ -19,11 +19,12 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-slow bench records test-xgboost gpu fuzz fuzz-import mutants operators lint check sanitize format clean
+.PHONY: help install demo test test-all test-fast test-slow bench records test-xgboost gpu fuzz fuzz-import mutants operators lint check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
-	@echo "make test        lint, and the tests without those of large models"
+	@echo "make test        lint, and the tests without those of large models and of every case there is"
+	@echo "make test-all    lint, and those of every case as well: what CI runs"
 	@echo "make test-fast   the quick tour: under a minute on two cores"
 	@echo "make test-slow   the slow tests, also of large models, and of those in MODELS=folder"
 	@echo "make fuzz        judge random models: COUNT=1000 SEED=0 BUDGET=10m; goes on where it stopped"
@@ -60,6 +61,9 @@ $(VENV)/.installed: $(CPP_SOURCES) $(VENV)/.tools
 PYTEST := pytest -q -n auto --dist loadfile --max-worker-restart=0
 
 test: lint
+	$(IN_VENV) $(PYTEST) -m "not exhaustive"
+
+test-all: lint
 	$(IN_VENV) $(PYTEST)
 
 test-fast: $(VENV)/.installed

@@ -122,12 +122,14 @@ def test_the_short_probability_is_right_to_19_bits() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(4))
 def test_every_case_is_right_on_the_emulator(part: int) -> None:
     check(OTHERS[part::4])
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
 def test_every_kernel_compiles_without_spills(tmp_path: Path) -> None:
     found = scheduled([n for n in FIRST if CASES[n].op.name not in FOR_CPUS])

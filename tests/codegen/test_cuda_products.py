@@ -82,6 +82,7 @@ def on_engine(func: Func, symbol: str, knobs: dict[str, int]) -> Scheduled:
     return schedule(func, symbol, trace.steps)
 
 
+@pytest.mark.exhaustive
 def test_every_tile_of_warps_computes_the_same() -> None:
     made = {}
     for tile in range(1, 1 + len(gpu_matrix.TILES)):
@@ -202,6 +203,7 @@ def test_halos_are_filled_by_a_launch_with_a_tail() -> None:
     check_emulated(made, inputs(func, {}), {})
 
 
+@pytest.mark.exhaustive
 def test_few_blocks_with_long_sums_are_split_by_themselves() -> None:
     wide = product_of("f16", 64, 64, 4096)
     made = schedule(wide, "k")

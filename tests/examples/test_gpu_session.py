@@ -76,6 +76,7 @@ def test_layers_are_searched_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_operators_are_judged_by_their_own_tests(tmp_path: Path) -> None:
     names = ["test_abs", "test_relu", "test_matmul_2d", "test_sequence_insert_at_back"]
     names += ["test_bernoulli", "test_cast_FLOAT_to_BFLOAT16"]

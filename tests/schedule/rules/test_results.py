@@ -14,13 +14,12 @@ from tests.schedule.rules.cases import CASES
 from tests.schedule.rules.moves import placed_with_halo
 from tests.schedule.rules.nests import AVX2, AVX512, SSE, assert_agree, data
 
-SLOW = pytest.mark.slow
-
+MANY = (pytest.mark.slow, pytest.mark.exhaustive)
 
 TARGETS = [
     pytest.param(AVX512, id="avx512"),
-    pytest.param(AVX2, id="avx2", marks=SLOW),
-    pytest.param(SSE, id="sse", marks=SLOW),
+    pytest.param(AVX2, id="avx2", marks=MANY),
+    pytest.param(SSE, id="sse", marks=MANY),
 ]
 
 

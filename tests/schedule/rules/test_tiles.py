@@ -29,6 +29,7 @@ OPEN_IMAGES = [(h, w) for h in (0, 1, 2, 3, 4, 6, 7) for w in (0, 1, 3, 4, 5, 9,
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("halo", [False, True])
 def test_what_open_lines_leave_are_columns_and_corners(halo: bool) -> None:
     """Single rows of one vector wait for each sum: on their own they have more columns."""
