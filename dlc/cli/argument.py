@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlc.core.errors import UserError
@@ -29,15 +29,24 @@ class Source:
 
 
 def split_assignment(option: str, text: str) -> tuple[str, str]:
-    """`name=value`.
+    """`name=value`; a name may contain `=`, a value does not.
 
     Raises:
         UserError: there is no `=`, or nothing beside it.
     """
-    name, equals, value = text.partition("=")
+    name, equals, value = text.rpartition("=")
     if not (name and equals and value):
         raise UserError(detail=f"{option} '{text}': expected NAME=VALUE")
     return name, value
+
+
+def split_known(text: str, names: Iterable[str]) -> tuple[str, str] | None:
+    """`name=value` with the longest of `names` that fits; None where none does."""
+    fitting = [name for name in names if text.startswith(f"{name}=")]
+    if not fitting:
+        return None
+    name = max(fitting, key=len)
+    return name, text[len(name) + 1 :]
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
@@ -96,16 +105,23 @@ def parse_values(texts: Sequence[str]) -> dict[str, object]:
     """
     found: dict[str, object] = {}
     for text in texts:
-        name, value = split_assignment("--value", text)
-        try:
-            number = json.loads(value)
-        except ValueError as error:
-            hint = "write --value sr=16000 or --value axes=[0,2]"
-            raise UserError(detail=f"--value '{text}': '{value}' is no JSON", hint=hint) from error
+        name, number = _named_json(text)
         if name in found:
             raise UserError(detail=f"--value: input '{name}' is given twice")
         found[name] = number
     return found
+
+
+def _named_json(text: str) -> tuple[str, object]:
+    """The shortest value that is JSON: what begins within a text of JSON never is."""
+    split_assignment("--value", text)
+    parts = text.split("=")
+    for count in range(len(parts) - 1, 0, -1):
+        name, value = "=".join(parts[:count]), "=".join(parts[count:])
+        with contextlib.suppress(ValueError):
+            return name, json.loads(value)
+    hint = "write --value sr=16000 or --value axes=[0,2]"
+    raise UserError(detail=f"--value '{text}': '{value}' is no JSON", hint=hint)
 
 
 def parse_sizes(texts: Sequence[str], option: str = "--dim") -> dict[str, int]:
@@ -120,6 +136,11 @@ def parse_sizes(texts: Sequence[str], option: str = "--dim") -> dict[str, int]:
             raise UserError(detail=f"{option} {name}: a run needs one size, not a range")
         found[name] = value
     return found
+
+
+def is_source(text: str) -> bool:
+    """Whether `text` begins as a file or a way to fill an input does, rather than with a name."""
+    return text.startswith("@") or text.partition(":")[0] in _FILLS
 
 
 def parse_source(text: str) -> Source:

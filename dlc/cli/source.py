@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlc.cli.argument import Source, parse_source
+from dlc.cli.argument import Source, is_source, parse_source, split_known
 from dlc.cli.screen import stderr
 from dlc.core.errors import (
     ArtifactError,
@@ -226,19 +226,23 @@ def _split(
     texts: Sequence[str], specs: Mapping[str, TensorSpec]
 ) -> tuple[dict[str, Source], dict[str, Array]]:
     """Sources by input, and the arrays of files that name their inputs themselves."""
+    from dlc.runtime.arguments import no_such_input
+
     sources: dict[str, Source] = {}
     arrays: dict[str, Array] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if equals and not name.startswith("@") and ":" not in name:
-            _check_name(name, specs)
+        if assigned := split_known(text, specs):
+            name, value = assigned
             if name in sources:
                 raise InputError(name=name, reason="it is given twice")
             sources[name] = parse_source(value)
+        elif "=" in text and not is_source(text):
+            raise no_such_input(text.partition("=")[0], list(specs))
         elif text.endswith(".npz"):
             found = read_arrays(text.removeprefix("@"), text)
             for inner in found:
-                _check_name(inner, specs)
+                if inner not in specs:
+                    raise no_such_input(inner, list(specs))
             arrays |= found
         elif len(specs) == 1:
             sources[next(iter(specs))] = parse_source(text)
@@ -246,13 +250,6 @@ def _split(
             hint = f"the inputs are {', '.join(specs)}"
             raise UserError(detail=f"--input '{text}': expected NAME=VALUE", hint=hint)
     return sources, arrays
-
-
-def _check_name(name: str, specs: Mapping[str, TensorSpec]) -> None:
-    if name not in specs:
-        from dlc.runtime.arguments import no_such_input
-
-        raise no_such_input(name, list(specs))
 
 
 def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dlc.cli.argument import (
@@ -11,6 +13,7 @@ from dlc.cli.argument import (
     parse_shapes,
     parse_source,
     parse_values,
+    split_known,
 )
 from dlc.core.errors import UserError
 
@@ -30,6 +33,21 @@ def test_a_shape_that_cannot_be_read(text):
 def test_a_size_that_cannot_be_read(texts):
     with pytest.raises(UserError):
         parse_dims(texts)
+
+
+def test_names_may_contain_what_parts_them_from_values():
+    assert parse_shapes(["a=b=3", "x:0=1,h"]) == {"a=b": (3,), "x:0": (1, "h")}
+    assert parse_dims(["a=b=2..3"]) == {"a=b": (2, 3)}
+    values = {"a=b": [1, 2], "s": "x=1", "k": ["=", '="=']}
+    assert parse_values([f"{name}={json.dumps(value)}" for name, value in values.items()]) == values
+
+
+def test_of_known_names_the_longest_that_fits_ends_before_the_value():
+    names = ["a", "a=b", "x:0"]
+    assert split_known("a=b=@f=g.npy", names) == ("a=b", "@f=g.npy")
+    assert split_known("a=random:seed=1", names) == ("a", "random:seed=1")
+    assert split_known("x:0=ones", names) == ("x:0", "ones")
+    assert split_known("x=ones", names) is None
 
 
 def test_sources():

@@ -25,6 +25,43 @@ def test_run_reads_and_writes_arrays(files, dlc_main):
     assert dlc_main("run", "mlp.so", "-i", "x=@all.npz", "--expect", "y=@y.npy")[0] == 0
 
 
+@pytest.fixture
+def named(files, dlc_main):
+    """A built sum of two inputs whose names look like more than names."""
+    nodes = [helper.make_node("Add", ["x:0", "a=b"], ["y:0"])]
+    onnx.save(model(nodes, ["x:0", "a=b"], ["y:0"], [], (3,), (3,)), files / "named.onnx")
+    assert dlc_main("build", "named.onnx", "-q")[0] == 0
+    return files / "named.so"
+
+
+@pytest.mark.parametrize("value", ["@two.npy", "2", "ones", "zeros", "random", "random:seed=1"])
+def test_inputs_whose_names_have_colons_and_equals_signs_are_given(named, dlc_main, value):
+    np.save("two.npy", np.full(3, 2, np.float32))
+    code, _, said = dlc_main("run", named, "-i", f"x:0={value}", "-i", f"a=b={value}")
+    assert (code, said) == (0, "")
+
+
+def test_inputs_with_such_names_are_given_to_the_other_commands(named, dlc_main):
+    given = ("-i", "x:0=ones", "-i", "a=b=2")
+    assert dlc_main("bench", named, *given, "--min-time", "0")[0] == 0
+    assert dlc_main("profile", named, *given, "--rounds", "1")[0] == 0
+    assert dlc_main("verify", "named.onnx", named, *given)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said_too"),
+    [
+        ("x:1=ones", "input 'x:1': there is no such input; the inputs are x:0, a=b"),
+        ("b=@two.npy", "input 'b': there is no such input; the inputs are x:0, a=b"),
+        ("random:seed=1", "expected NAME=VALUE"),
+        ("x:0=noise", "'noise' is no source of values"),
+    ],
+)
+def test_values_for_no_input_of_such_a_model_are_refused(named, dlc_main, text, said_too):
+    code, _, said = dlc_main("run", named, "-i", text)
+    assert (code, said_too in said) == (2, True)
+
+
 @pytest.mark.parametrize("kind", ["BFLOAT16", "FLOAT8E4M3FN", "INT4"])
 @pytest.mark.parametrize("file", ["y=@y.npy", "@y.npz"])
 def test_types_that_numpy_does_not_know_are_read_again(files, dlc_main, kind, file):
