@@ -13,7 +13,7 @@ from dlc.cli.argument import parse_file, parse_sizes
 from dlc.cli.failure import fail
 from dlc.cli.option import JsonOption, SizeOption
 from dlc.cli.screen import print_json, stderr, stdout, table
-from dlc.core.errors import UserError, VerificationError
+from dlc.core.errors import InputError, UserError, VerificationError
 from dlc.core.staging import staging, writing
 
 if TYPE_CHECKING:
@@ -102,13 +102,22 @@ def _save(file: str, arrays: Mapping[str, Array]) -> None:
 def _compare(
     results: Mapping[str, Array], wanted: Sequence[tuple[str, str]], rtol: float, atol: float
 ) -> dict[str, str]:
-    """What is wrong, by output."""
+    """What is wrong, by output.
+
+    Raises:
+        UserError: a file cannot be read, or holds what is no output.
+    """
     from dlc.cli.source import read_array, read_arrays, with_dtype
     from dlc.compare_arrays import why_not_close
 
     problems = {}
     for name, file in wanted:
-        arrays = {name: read_array(file, name)} if name else read_arrays(file, file)
+        try:
+            arrays = {name: read_array(file, name)} if name else read_arrays(file, file)
+        except InputError as error:
+            what = f"output '{name}'" if name else "outputs"
+            reason = error.fields["reason"]
+            raise UserError(detail=f"--expect: {what}: {reason}", hint=error.hint) from error
         if not name and list(arrays) == [""]:  # a .npy, which names nothing
             arrays = {next(iter(results)): arrays[""]}
         _check_names("--expect", [(inner, file) for inner in arrays], list(results))

@@ -88,6 +88,18 @@ def test_bytes_of_another_type_are_told(files, dlc_main):
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("y=@nope.npy", "--expect: output 'y': there is no file nope.npy"),
+        ("@nope.npz", "--expect: outputs: there is no file nope.npz"),
+    ],
+)
+def test_a_missing_file_of_expected_values_is_told_of_outputs(files, dlc_main, text, told):
+    code, _, said = dlc_main("run", "mlp.so", "--expect", text)
+    assert (code, told in said, "input" in said) == (2, True, False)
+
+
+@pytest.mark.parametrize(
     "array", [np.zeros(3, np.complex64), np.zeros(3, "M8[s]"), np.zeros(3, [("a", "f4")])]
 )
 def test_arrays_of_what_no_model_has_are_refused(files, dlc_main, array):
