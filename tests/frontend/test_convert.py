@@ -179,7 +179,25 @@ def test_of_many_refusals_the_first_are_printed_and_all_are_kept():
     assert "99 of 100 nodes" in str(caught.value)
     assert "and 69 more" in str(caught.value)
     assert "hint" not in caught.value.issues[0].hint
-    assert "custom operator" in caught.value.issues[0].hint
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "told"),
+    [
+        ("Frob", "com.example", "this is a custom operator"),
+        ("Bar", "", "ONNX has no operator Bar at opset 17"),
+        ("Relo", "", "ONNX has no operator Relo at opset 17; did you mean Relu?"),
+        ("Swish", "", "ONNX has no operator Swish at opset 17, only from 24 on"),
+        ("Scalar", "ai.onnx.ml", "at opset 3 of ai.onnx.ml; did you mean Scaler?"),
+    ],
+)
+def test_an_operator_that_nobody_knows_is_told_from_one_of_another_domain(op_type, domain, told):
+    proto = model([NODE(op_type, ["x"], ["y"], domain=domain)], {"x": (2, 3)})
+    if domain:
+        proto.opset_import.append(helper.make_opsetid(domain, 3))
+    with pytest.raises(UnsupportedModel) as caught:
+        graph_of(proto)
+    assert told in caught.value.issues[0].hint
 
 
 def test_an_unknown_operator_of_onnxruntime_is_no_custom_one():

@@ -93,8 +93,8 @@ def _with_all_queries(ctx: Context, values: MutableMapping[str, Any], node: Onnx
 
 
 def is_standard(node: OnnxNode) -> bool:
-    """Whether ONNX has such an operator, in any version."""
-    return onnx.defs.has(node.op_type, node.domain)
+    """Whether ONNX has such an operator at the opset of the node."""
+    return onnx.defs.has(node.op_type, node.opset, node.domain)
 
 
 def function_body(

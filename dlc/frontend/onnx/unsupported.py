@@ -6,9 +6,12 @@ trusted for a build: it lets the walk go on, so that the nodes behind are judged
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import onnx
 
 from dlc.core.errors import InternalError, UnsupportedModel, UnsupportedOperator
 from dlc.core.types import INDEX
@@ -146,6 +149,8 @@ def advice(node: OnnxNode) -> str:
     """What to do about an operator that has no converter."""
     if is_standard(node):
         return "this operator of ONNX is not supported yet; export the model without it"
+    if node.domain in (onnx.defs.ONNX_DOMAIN, onnx.defs.ONNX_ML_DOMAIN):
+        return _unknown(node)
     if node.domain == "com.microsoft.nchwc":
         return (
             "onnxruntime laid the model out for one kind of CPU, which it does not name;"
@@ -157,3 +162,19 @@ def advice(node: OnnxNode) -> str:
             " take the model before onnxruntime optimized it, or export it without the operator"
         )
     return "this is a custom operator; export the model with operators of ONNX alone"
+
+
+def _unknown(node: OnnxNode) -> str:
+    """That ONNX has no such operator, and what may be meant."""
+    since: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == node.domain:
+            first = since.get(schema.name, schema.since_version)
+            since[schema.name] = min(first, schema.since_version)
+    domain = f" of {node.domain}" if node.domain else ""
+    told = f"ONNX has no operator {node.op_type} at opset {node.opset}{domain}"
+    if node.op_type in since:
+        return f"{told}, only from {since[node.op_type]} on; export the model for that opset"
+    names = [name for name, first in since.items() if first <= node.opset]
+    close = difflib.get_close_matches(node.op_type, names, 1, 0.7)
+    return f"{told}; did you mean {close[0]}?" if close else told
