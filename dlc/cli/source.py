@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import sys
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _ELF = b"\x7fELF"
+_NPY, _ZIP = b"\x93NUMPY", b"PK"
 _CHOSEN = (1, 8, 32, 128)  # for sizes that nobody gave, in turn until the model takes them
 
 
@@ -213,13 +215,25 @@ def read_arrays(path: str, name: str) -> dict[str, Array]:
     except FileNotFoundError as error:
         raise InputError(name=name, reason=f"there is no file {path}") from error
     except Exception as error:  # of NumPy, zip, pickle or protobuf, on files of any content
-        reason = f"{path} cannot be read as an array"
-        hint = "give a .npy, .npz or .pb file"
-        raise InputError(name=name, reason=reason, hint=hint) from error
+        reason, hint = _why_unreadable(path, error)
+        raise InputError(name=name, reason=f"{path} {reason}", hint=hint) from error
     for array in found.values():
         if array.dtype.names or array.dtype.kind in "cmM":
             raise InputError(name=name, reason=f"{path} holds {array.dtype}, which no model has")
     return found
+
+
+def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
+    """What is wrong with a file of arrays, and a hint."""
+    if str(error).startswith("Object arrays"):
+        hint = "save numbers in their type, and texts as array.astype(str)"
+        return "holds an array of Python objects, which is not taken", hint
+    beginning = b""
+    with contextlib.suppress(OSError), Path(path).open("rb") as file:
+        beginning = file.read(len(_NPY))
+    if path.endswith(".pb") or beginning.startswith((_NPY, _ZIP)):
+        return "is cut short or damaged", ""
+    return "cannot be read as an array", "give a .npy, .npz or .pb file"
 
 
 def _split(

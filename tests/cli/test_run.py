@@ -109,6 +109,28 @@ def test_arrays_of_what_no_model_has_are_refused(files, dlc_main, array):
     assert "which no model has" in said
 
 
+@pytest.mark.parametrize("file", ["x.npy", "x.npz", "x.pb"])
+@pytest.mark.parametrize("kept", [0.2, 0.5, 0.98])
+def test_arrays_that_are_cut_short_are_told_so(files, dlc_main, file, kept):
+    x = np.zeros((1, 5), np.float32)
+    np.save("x.npy", x)
+    np.savez("x.npz", x=x)
+    (files / "x.pb").write_bytes(numpy_helper.from_array(x).SerializeToString())
+    whole = (files / file).read_bytes()
+    (files / file).write_bytes(whole[: int(kept * len(whole))])
+    code, _, said = dlc_main("run", "mlp.so", "-i", f"x=@{file}")
+    assert (code, f"{file} is cut short or damaged" in said, "hint" in said) == (2, True, False)
+
+
+@pytest.mark.parametrize("file", ["x.npy", "x.npz"])
+def test_arrays_of_python_objects_are_refused_as_such(files, dlc_main, file):
+    x = np.array([1, "a"], np.object_)
+    np.save("x.npy", x)
+    np.savez("x.npz", x=x)
+    code, _, said = dlc_main("run", "mlp.so", "-i", f"x=@{file}")
+    assert (code, f"{file} holds an array of Python objects" in said) == (2, True)
+
+
 def test_outputs_may_have_any_name_in_an_archive(files, dlc_main):
     nodes = [helper.make_node("Neg", ["x"], [y]) for y in ("file", "allow_pickle", "a/b")]
     names = [y for node in nodes for y in node.output]
