@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,9 +68,7 @@ def bench(
     ] = None,
     inputs: InputOption = None,
     dim: SizeOption = None,
-    min_time: Annotated[
-        float, typer.Option("--min-time", min=0.0, help="Seconds for each engine.")
-    ] = 2.0,
+    min_time: Annotated[float, typer.Option("--min-time", help="Seconds for each engine.")] = 2.0,
     threads: Annotated[
         str | None, typer.Option("--threads", help="Numbers of threads, as 1,2,4.")
     ] = None,
@@ -77,6 +76,8 @@ def bench(
 ) -> None:
     """Time compiled models. Engines take turns, so that a change of clock rate hits all alike."""
     sizes = parse_sizes(dim or ())
+    if not 0 <= min_time < math.inf:
+        raise UserError(detail=f"--min-time {min_time:g}: expected seconds, at least 0 and finite")
     for name in against or ():
         if name not in PEERS:
             hint = "there are: " + ", ".join(PEERS)

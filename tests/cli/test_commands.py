@@ -450,6 +450,14 @@ def test_bench_times_everybody(files, dlc_main):
     assert "than onnxruntime" in printed
 
 
+@pytest.mark.parametrize("seconds", ["inf", "nan", "-1"])
+def test_bench_refuses_times_that_are_none(files, dlc_main, monkeypatch, seconds):
+    module = sys.modules["dlc.cli.bench"]  # the package holds the function under that name
+    monkeypatch.setattr(module, "_race", lambda entries, min_time: pytest.fail("it runs"))
+    code, _, said = dlc_main("bench", "mlp.so", "--min-time", seconds)
+    assert (code, f"--min-time {seconds}: expected seconds" in said) == (2, True)
+
+
 def test_bench_says_where_the_model_of_the_peer_should_be(files, dlc_main):
     (files / "mlp.onnx").rename("moved.onnx")
     code, _, said = dlc_main("bench", "mlp.so", "--against", "onnxruntime")
