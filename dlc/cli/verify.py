@@ -46,6 +46,9 @@ def verify(
     from dlc.verify_model import verify as compare
 
     sizes = parse_sizes(dim or ())
+    judges = [name.strip() for name in against.split(",") if name.strip()]
+    if not judges:
+        raise UserError(detail=f"--against '{against}' names nobody", hint=f"there are: {_JUDGES}")
     if is_artefact(model):
         hint = f"name the ONNX file it was built from first: dlc verify MODEL {model}"
         raise UserError(detail=f"{model} is compiled, and says not what is right", hint=hint)
@@ -53,7 +56,6 @@ def verify(
     module = open_module(artefact or model)
     feeds = make_feeds(module, inputs, sizes).arrays if inputs else None
     bind_sizes(module, {}, sizes)
-    judges = [name.strip() for name in against.split(",") if name.strip()]
     report = compare(
         model,
         module,

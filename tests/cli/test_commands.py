@@ -93,7 +93,6 @@ def test_a_failure_is_a_json_document_too(files, dlc_main):
     [
         ["run", "mlp.so", "--input", "x=ones", "--dim", "batch=2", "--expect", "y=@wrong_y.npy"],
         ["verify", "other.onnx", "mlp.so", "--input", "x=ones"],
-        ["verify", "mlp.onnx", "mlp.so", "--against", ","],
     ],
 )
 def test_a_difference_is_one_document_and_exit_4(files, dlc_main, arguments):
@@ -101,6 +100,14 @@ def test_a_difference_is_one_document_and_exit_4(files, dlc_main, arguments):
     assert code == 4
     assert not json.loads(printed)["ok"]
     assert said.count("error[DLC-E0800]") == 1
+
+
+def test_nothing_compared_is_one_document_and_exit_4(files, dlc_main, monkeypatch):
+    monkeypatch.setattr(verify_model, "has_onnxruntime", lambda: False)
+    arguments = ("verify", "mlp.onnx", "mlp.so", "--against", "onnxruntime")
+    code, printed, said = dlc_main(*arguments, "--json")
+    assert (code, json.loads(printed)["ok"]) == (4, False)
+    assert "nothing was compared: onnxruntime is not installed" in said
 
 
 def test_unsupported_nodes_are_listed_in_json(files, dlc_main):
@@ -394,6 +401,14 @@ def test_verify_wants_the_model(files, dlc_main):
     code, _, said = dlc_main("verify", "mlp.so")
     assert code == 2
     assert "hint: name the ONNX file it was built from first: dlc verify MODEL mlp.so" in said
+
+
+@pytest.mark.parametrize("against", ["", " , "])
+def test_verify_wants_somebody_to_ask(files, dlc_main, against):
+    code, printed, said = dlc_main("verify", "mlp.onnx", "mlp.so", "--against", against)
+    assert (code, printed) == (2, "")
+    assert f"--against '{against}' names nobody" in said
+    assert "there are: onnxruntime,float64" in said
 
 
 @pytest.mark.parametrize("command", ["run", "bench", "profile"])
