@@ -21,6 +21,7 @@ from dlc.graph.op import Array
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.types import TensorType
 
+_LARGEST = 2**63 - 1  # that a size at run time holds
 Dim = int | tuple[int, int | None]
 """A dimension fixed to a number, or bounded: (smallest, largest or None)."""
 
@@ -234,6 +235,8 @@ class _Resolver:
     ) -> int | str:
         if isinstance(want, int) and want < 0:
             raise self.refused(f"input '{name}': size {want} of axis {axis} is negative")
+        if isinstance(want, int) and want > _LARGEST:
+            raise self.refused(f"input '{name}': size {want} of axis {axis} is too large")
         if isinstance(dim, int):
             if want is not None and want != dim:
                 raise self.refused(f"input '{name}' has size {dim} at axis {axis}, not {want}")
@@ -251,6 +254,7 @@ class _Resolver:
 
     def _set(self, name: str, dim: Dim) -> None:
         if isinstance(dim, int):
+            self._check_fits(name, dim)
             if dim < 0 or self.fixed.get(name, dim) != dim:
                 raise self.refused(f"dimension '{name}' cannot be {dim}")
             self.fixed[name] = dim
@@ -258,7 +262,12 @@ class _Resolver:
         low, high = dim
         if low < 0 or (high is not None and high < low):
             raise self.refused(f"dimension '{name}' cannot range from {low} to {high}")
+        self._check_fits(name, low if high is None else high)
         self.ranges[name] = (low, high)
+
+    def _check_fits(self, name: str, size: int) -> None:
+        if size > _LARGEST:
+            raise self.refused(f"dimension '{name}' cannot be {size}: that is too large")
 
     def _fresh(self) -> str:
         name = f"d{self.unnamed}"
