@@ -240,7 +240,7 @@ def _split(
     texts: Sequence[str], specs: Mapping[str, TensorSpec]
 ) -> tuple[dict[str, Source], dict[str, Array]]:
     """Sources by input, and the arrays of files that name their inputs themselves."""
-    from dlc.runtime.arguments import no_such_input
+    from dlc.runtime.arguments import no_such_input, show_inputs
 
     sources: dict[str, Source] = {}
     arrays: dict[str, Array] = {}
@@ -261,8 +261,8 @@ def _split(
         elif len(specs) == 1:
             sources[next(iter(specs))] = parse_source(text)
         else:
-            hint = f"the inputs are {', '.join(specs)}"
-            raise UserError(detail=f"--input '{text}': expected NAME=VALUE", hint=hint)
+            detail = f"--input '{text}': expected NAME=VALUE"
+            raise UserError(detail=detail, hint=show_inputs(list(specs)))
     return sources, arrays
 
 

@@ -68,6 +68,11 @@ def no_such_input(name: str, names: Sequence[str]) -> InputError:
     close = difflib.get_close_matches(str(name), names, 1, 0.5)
     return InputError(
         name=name,
-        reason=f"there is no such input; the inputs are {', '.join(names)}",
+        reason=f"there is no such input; {show_inputs(names)}",
         hint=f"did you mean '{close[0]}'?" if close else "",
     )
+
+
+def show_inputs(names: Sequence[str]) -> str:
+    """What inputs a model has, for messages."""
+    return f"the inputs are {', '.join(names)}" if names else "the model has no inputs"

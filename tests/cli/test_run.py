@@ -268,6 +268,14 @@ def test_inputs_that_no_memory_holds_are_a_limit(files, dlc_main, size):
     assert f"input 'x' of the shape ({size}, 5)" in said
 
 
+@pytest.mark.parametrize("text", ["x=1", "1"])
+def test_a_model_without_inputs_says_that_it_has_none(files, dlc_main, text):
+    node = helper.make_node("Constant", [], ["y"], value_float=1.0)
+    onnx.save(model([node], [], ["y"], [], (), ()), "none.onnx")
+    code, _, said = dlc_main("run", "none.onnx", "-i", text)
+    assert (code, "the model has no inputs" in said) == (2, True)
+
+
 def test_run_takes_a_model_too(files, dlc_main):
     code, printed, _ = dlc_main("run", "mlp.onnx", "-i", "ones", "--dim", "batch=2", "--json")
     assert code == 0
