@@ -124,7 +124,7 @@ def make_feeds(module: Module, inputs: Sequence[str], sizes: Mapping[str, int]) 
             continue
         if refusals:
             listed = ", ".join(f"{name}={bound[name]}" for name in chosen)
-            _LOG.warning("nobody gave sizes; tried is %s", listed)
+            _LOG.warning("no sizes were given; tried with %s", listed)
         return Feeds(
             arrays, tuple(n for n in specs if n not in sources and n not in given), results
         )
