@@ -31,7 +31,7 @@ def inspect(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is in a model or an artefact; nothing is compiled or run."""
+    """Show what is in a model or an artefact. Nothing is compiled or run."""
     if is_artefact(path):
         if support:
             raise UserError(detail=f"{path} is compiled already; --support is for ONNX models")

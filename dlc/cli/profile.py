@@ -31,7 +31,7 @@ def profile(
     top: Annotated[int, typer.Option("--top", min=0, help="Steps to show; 0: all.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Time each step of a model, and compare it with the machine's peaks.
+    """Time each step of a model, beside the machine's peaks.
 
     Operations count a multiply-add as two; bytes are what a step must at least read and write. A
     step whose data is in a cache may exceed the bandwidth of memory.

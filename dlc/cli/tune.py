@@ -44,7 +44,7 @@ app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Search faster schedules for the kernels of a model: dlc tune MODEL.",
+    help="Search faster schedules for a model: dlc tune MODEL.",
     epilog="The options of a search: dlc tune model --help",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -112,7 +112,7 @@ def tune_models(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search schedules for the kernels of models; Ctrl-C keeps everything."""
+    """Search schedules for the kernels of models. Ctrl-C keeps everything."""
     if progress is not None and progress not in PROGRESS:
         hint = f"there are: {', '.join(PROGRESS)}"
         raise UserError(detail=f"--progress '{progress}' is unknown", hint=hint)

@@ -36,7 +36,7 @@ def verify(
     dim: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare what an ONNX model computes, compiled, with onnxruntime and a float64 reference.
+    """Compare a compiled model with onnxruntime and float64.
 
     An output is right if it is within the tolerances of the float64 reference, or no more than
     twice as far off as onnxruntime.

@@ -44,6 +44,11 @@ def test_every_command_has_help(dlc_main, command):
     assert len(printed.splitlines()) > 5
 
 
+@pytest.mark.parametrize("group", [(), ("tune",), ("cache",)])
+def test_no_description_of_a_command_is_cut(dlc_main, group):
+    assert "..." not in dlc_main(*group, "--help")[1].partition("\nCommands:")[2]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_commands(dlc_main, monkeypatch, shell):
     typed = {"COMP_WORDS": "dlc prof", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "dlc prof"}
