@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_variants
+from dlc.cli.depfile import sources_of, write_depfile
 from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_seconds, show_target, stderr, stdout
@@ -78,6 +79,10 @@ def build(
             help="Compare with onnxruntime on random inputs; default: unless the same files were.",
         ),
     ] = None,
+    depfile: Annotated[
+        Path | None,
+        typer.Option("--depfile", help="Also write which files OUTPUT depends on, for Make."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,7 +95,9 @@ def build(
     exact = check_precision(precision)
     machine = find_target(target)
     path = out or model.parent / f"{model.stem}.so"
-    _check_apart(model, path)
+    _check_apart(model, path, "--output model.so")
+    if depfile is not None:
+        _check_apart(model, depfile, "--depfile model.d")
     console = stderr()
     with staging(path) as draft:
         if not quiet:
@@ -122,6 +129,8 @@ def build(
             checked = None
             if compared:
                 checked = _verify(model, draft, machine, promise, display, anew=verify is True)
+        if depfile is not None:
+            write_depfile(depfile, path, sources_of(model, tuning))
         draft.replace(path)
     seconds = time.perf_counter() - began
     if as_json:
@@ -132,8 +141,10 @@ def build(
             stderr().print(f"Try:  {_next_command(model, path)}", style="dim", soft_wrap=True)
 
 
-def _check_apart(model: Path, path: Path) -> None:
+def _check_apart(model: Path, path: Path, other: str) -> None:
     """Leave the model and its weights where they are: they may be the only ones there are.
+
+    `other` is an option to propose instead.
 
     Raises:
         UserError: `path` is one of their files.
@@ -149,7 +160,7 @@ def _check_apart(model: Path, path: Path) -> None:
             what = "it holds weights of the model" if holds else ""
     if what:
         detail = f"cannot write {path}: {what}"
-        raise UserError(detail=detail, hint="name another file: --output model.so")
+        raise UserError(detail=detail, hint=f"name another file: {other}")
 
 
 def _is_library(path: Path) -> bool:
