@@ -56,8 +56,9 @@ def test_external_data_may_lie_in_a_folder_that_is_named(folder):
 
 def test_a_model_given_as_bytes_reads_nothing(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert "external_data_dir" in refusal(external("w.bin").SerializeToString())
-    assert "external_data_dir" in refusal(external("w.bin"))
+    hint = "was not given as a path; give the path of its file"
+    assert hint in refusal(external("w.bin").SerializeToString())
+    assert hint in refusal(external("w.bin"))
 
 
 @pytest.mark.parametrize(

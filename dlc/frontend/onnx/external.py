@@ -80,7 +80,7 @@ class ExternalData:
         if self._folder is None:
             raise ExternalDataError(
                 f"'{location}' lies outside a model that was not given as a path; "
-                "pass external_data_dir="
+                "give the path of its file"
             )
         here = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
