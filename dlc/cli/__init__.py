@@ -3,7 +3,7 @@
 Standard output carries the result, standard error progress and messages. Each command takes
 `--json`, which makes the result one JSON document. Exit codes: 0 success, 1 dlc is wrong, 2 wrong
 usage, 3 the model, 4 numbers differ, 5 target or tools, 6 the artefact, 7 a limit, 130 interrupted,
-and other signals likewise.
+and other signals likewise: 141 is SIGPIPE, where nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dlc.cli.failure import report_failure
 from dlc.cli.inspect import inspect
 from dlc.cli.profile import profile
 from dlc.cli.run import run
-from dlc.cli.stop import stoppable
+from dlc.cli.stop import quiet_without_reader, stoppable
 from dlc.cli.targets import targets
 from dlc.cli.tune import app as tune_app
 from dlc.cli.verify import verify
@@ -111,8 +111,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     handler = _Messages(logging.WARNING)
     logger.addHandler(handler)
     try:
+        with quiet_without_reader():
+            _run(words)
+    finally:
+        logger.removeHandler(handler)
+
+
+def _run(words: list[str]) -> None:
+    try:
         app(words, prog_name="dlc")
     except Exception as error:
         sys.exit(report_failure(error, as_json="--json" in words))
-    finally:
-        logger.removeHandler(handler)

@@ -55,7 +55,11 @@ def _console(*, to_stderr: bool) -> Console:
     """A console that prints texts of models as they are: no markup, no emoji, no highlighting."""
     from rich.console import Console
 
-    console = Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # Rich calls it where it has caught the error
+
+    console = Plain(stderr=to_stderr, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:  # a file or a program: rows stay lines, unless COLUMNS says a width
         console.width = shutil.get_terminal_size((_UNBOUNDED, 0)).columns
     return console

@@ -1,14 +1,18 @@
-"""Signals that end a command: what it began is tidied up first, and its exit code names them."""
+"""What ends a command from outside, signals and readers that leave: what it began is tidied up
+first, and its exit code names the signal.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import TextIO
 
 import typer
 
@@ -16,6 +20,7 @@ GRACE_S = 2.0
 """Seconds that native code, as a model that runs, may hold a signal up before the program ends."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 128 + signal.SIGINT  # as shells have it
+NO_READER = 128 + signal.SIGPIPE
 
 
 @contextlib.contextmanager
@@ -78,3 +83,42 @@ def _watched(heard: threading.Event) -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(before)
         os.close(notify)  # which ends the thread
+
+
+@contextlib.contextmanager
+def quiet_without_reader() -> Iterator[None]:
+    """In the `with`, the program ends without a word once nobody reads what it prints, as behind
+    `head`.
+
+    Raises:
+        SystemExit: that came, with 128 and the number of SIGPIPE.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as error:  # Click and Rich exit with 1 for such an error
+        gone = [s for s in (sys.stdout, sys.stderr) if _has_no_reader(s)]
+        if not gone or not _is_for_pipe(error):
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in gone:  # they are flushed once more at the end
+            os.dup2(nowhere, stream.fileno())
+        sys.exit(NO_READER)
+
+
+def _is_for_pipe(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, BrokenPipeError):
+        error = error.__context__
+    return error is not None
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    """Pipes to workers may break, too, which is another matter."""
+    poll = select.poll()
+    try:
+        poll.register(stream, 0)
+    except (OSError, ValueError):  # no file of the system
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

@@ -15,7 +15,7 @@ import dlc.core.errors
 import dlc.graph.ops  # (declares the operators)
 import dlc.runtime
 from dlc.cli import app
-from dlc.cli.stop import INTERRUPTED
+from dlc.cli.stop import INTERRUPTED, NO_READER
 from dlc.core import env
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
@@ -108,7 +108,7 @@ def test_the_python_of_deployment_runs(tmp_path, monkeypatch):
 def test_deployment_lists_the_exit_codes():
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", DEPLOYMENT.read_text(), re.M)}
     errors = [kind for kind in vars(dlc.core.errors).values() if hasattr(kind, "exit_code")]
-    assert listed == {0, INTERRUPTED, *(kind.exit_code for kind in errors)}
+    assert listed == {0, INTERRUPTED, NO_READER, *(kind.exit_code for kind in errors)}
 
 
 def snippets(heading: str) -> list[str]:

@@ -1,8 +1,9 @@
-"""Signals end a command: it tidies up, and its exit code names them."""
+"""Signals and readers that leave end a command: it tidies up, and its exit code names them."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -105,3 +106,41 @@ def test_ctrl_c_while_the_command_line_is_imported_ends_it(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def run_without_reader(folder, *arguments, **streams):
+    """A command whose standard output, or what else is None of `streams`, nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    given = {"stdout": None, "stderr": subprocess.PIPE, **streams}
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "dlc", *arguments],
+            cwd=folder,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            **{name: writer if stream is None else stream for name, stream in given.items()},
+        )
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("command", ["targets", "inspect mlp.onnx", "version --json", "-h"])
+def test_a_reader_that_leaves_ends_a_command_without_a_word(files, command):
+    done = run_without_reader(files, *command.split())
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_build_without_a_reader_leaves_nothing_behind(files):
+    done = run_without_reader(files, "build", "mlp.onnx", "-o", "new.so", stderr=None)
+    assert done.returncode == 141
+    assert sorted(p.name for p in files.glob(".new*")) == []
+
+
+def test_another_pipe_that_breaks_is_no_reader_that_left(files, dlc_main, monkeypatch):
+    def broken(*_, **__):
+        raise BrokenPipeError(errno.EPIPE, "broken pipe")
+
+    monkeypatch.setattr("dlc.compiler.build", broken)
+    assert dlc_main("build", "mlp.onnx", "-o", "new.so")[0] == 1
