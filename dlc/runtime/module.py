@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ from dlc.runtime.native import dlc_errors, to_dlc_error
 from dlc.runtime.profile import Profile
 from dlc.runtime.timing import Timing, measure
 
+_ELF = b"\x7fELF"
+
 
 def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "full") -> Module:
     """Load a compiled model.
@@ -32,18 +35,34 @@ def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "ful
 
     Raises:
         ArtifactError: no such file; damaged; built for another ABI, architecture or CPU.
-        UserError: `path` is the model itself, or `verify` another word.
+        UserError: `path` is a model that is not compiled, or the bytes of a compiled one;
+            `verify` is another word.
     """
     flags = {"full": _runtime.VERIFY_FULL, "fast": _runtime.VERIFY_SKIP_HASH}.get(verify)
     if flags is None:
         raise UserError(detail=f"verify={verify!r}", hint="there are: full, fast")
     raw = os.fsencode(path)
-    if raw.startswith(b"\x7fELF"):
+    if raw.startswith(_ELF):
         raise UserError(detail="expected the path of a compiled model, got the bytes of one")
     if b"\0" in raw:  # where a C string would end, and another file would be loaded
         raise ArtifactError(path=repr(path), reason="the path contains a NUL")
-    with dlc_errors(path):
-        return Module(_runtime.load_path(raw, flags))
+    try:
+        with dlc_errors(path):
+            return Module(_runtime.load_path(raw, flags))
+    except ArtifactError as error:
+        if not _is_model(raw):
+            raise
+        hint = "dlc.compile compiles and loads it; dlc build writes what dlc.load takes"
+        raise UserError(detail=f"{os.fsdecode(raw)} is not compiled", hint=hint) from error
+
+
+def _is_model(path: bytes) -> bool:
+    """Whether a file that cannot be loaded is an ONNX model, by its name."""
+    if not path.endswith(b".onnx"):
+        return False
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read(len(_ELF)) != _ELF
+    return False
 
 
 def load_bytes(data: bytes) -> Module:

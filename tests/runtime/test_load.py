@@ -304,3 +304,16 @@ def test_expressions_in_outputs_are_shown(tmp_path: Path) -> None:
     model = dlc.runtime.load(build(tmp_path / "model.so", 2, outputs=outputs))
     assert model.outputs[0].shape == ("batch * 1", 3)
     assert model(X, B).y.shape == (2, 3)
+
+
+def test_a_model_that_is_not_compiled_is_no_damaged_artefact(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    with pytest.raises(ArtifactError):
+        dlc.runtime.load(path)
+    path.write_bytes(b"\x08\x0a" * 99)
+    with pytest.raises(UserError, match=r"net\.onnx is not compiled") as caught:
+        dlc.runtime.load(path)
+    assert "dlc.compile" in caught.value.hint
+    path.write_bytes(b"\x7fELF" * 99)
+    with pytest.raises(ArtifactError):
+        dlc.runtime.load(path)
