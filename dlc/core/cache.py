@@ -144,7 +144,11 @@ class Cache:
 
     def clear(self) -> int:
         """Remove every entry; return how many there were."""
-        return self.prune(0)
+        removed = self.prune(0)
+        for folder in self._folders():
+            with contextlib.suppress(OSError):  # another process has just put an entry there
+                folder.rmdir()
+        return removed
 
     def prune(self, limit_bytes: int | None = None) -> int:
         """Remove the entries used longest ago until the rest fits; return how many were removed.
@@ -169,11 +173,12 @@ class Cache:
 
     def _files(self) -> Iterator[os.DirEntry[str]]:
         """There may be a hundred thousand, for which `Path.glob` takes a second."""
-        if not self._is_usable():
-            return
-        for folder in self.folder.glob("??"):
+        for folder in self._folders():
             with contextlib.suppress(OSError), os.scandir(folder) as files:
                 yield from files
+
+    def _folders(self) -> Iterable[Path]:
+        return self.folder.glob("[0-9a-f][0-9a-f]") if self._is_usable() else ()
 
     def _path(self, key: bytes) -> Path:
         name = hashlib.sha256(key).hexdigest()

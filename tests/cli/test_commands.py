@@ -507,6 +507,7 @@ def test_the_cache_can_be_cleared(files, dlc_main, monkeypatch):
     assert json.loads(dlc_main("cache", "info", "--json")[1])["entries"] > 0
     assert "removed" in dlc_main("cache", "clear")[1]
     assert json.loads(dlc_main("cache", "info", "--json")[1])["entries"] == 0
+    assert list((files / "cache").iterdir()) == []
 
 
 def test_a_mistake_of_dlc_leaves_a_crash_file(files, dlc_main, monkeypatch):
