@@ -92,9 +92,16 @@ def parse_variants(texts: Sequence[str]) -> list[dict[str, Dim]]:
     """`batch=1`, `batch=1,seq=1..128`: sizes of one variant each.
 
     Raises:
-        UserError: an item is not of that form, or a dimension is given twice in a variant.
+        UserError: an item is not of that form, or a dimension is given twice in a variant, or a
+            variant.
     """
-    return [parse_dims(text.split(","), "--variant") for text in texts]
+    found: list[dict[str, Dim]] = []
+    for text in texts:
+        variant = parse_dims(text.split(","), "--variant")
+        if variant in found:
+            raise UserError(detail=f"--variant: '{text}' is given twice")
+        found.append(variant)
+    return found
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, object]:

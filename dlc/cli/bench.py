@@ -82,6 +82,9 @@ def bench(
         if name not in PEERS:
             hint = "there are: " + ", ".join(PEERS)
             raise UserError(detail=f"--against: '{name}' is unknown", hint=hint)
+    if model is not None and not against:
+        hint = f"add --against {PEERS[0]}"
+        raise UserError(detail="--model names what --against runs, which is not given", hint=hint)
     counts = _thread_counts(threads)
     entries = _contestants(paths, inputs or (), sizes, counts)
     if against:

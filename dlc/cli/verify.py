@@ -29,7 +29,7 @@ def verify(
     ] = None,
     inputs: InputOption = None,
     against: Annotated[str, typer.Option(help="Whom to ask, separated by commas.")] = _JUDGES,
-    trials: Annotated[int, typer.Option(min=1, help="How many random inputs.")] = 1,
+    trials: Annotated[int, typer.Option(min=1, help="Random inputs, without --input.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the first random input.")] = 0,
     rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance.")] = 1e-3,
     atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance.")] = 1e-4,
@@ -49,6 +49,9 @@ def verify(
     judges = [name.strip() for name in against.split(",") if name.strip()]
     if not judges:
         raise UserError(detail=f"--against '{against}' names nobody", hint=f"there are: {_JUDGES}")
+    if inputs and (trials, seed) != (1, 0):
+        hint = "leave out --input, or write --input x=random:seed=1"
+        raise UserError(detail="--trials and --seed are of random inputs alone", hint=hint)
     if is_artefact(model):
         hint = f"name the ONNX file it was built from first: dlc verify MODEL {model}"
         raise UserError(detail=f"{model} is compiled, and says not what is right", hint=hint)

@@ -13,6 +13,7 @@ from dlc.cli.argument import (
     parse_shapes,
     parse_source,
     parse_values,
+    parse_variants,
     split_known,
 )
 from dlc.core.errors import UserError
@@ -75,3 +76,10 @@ def test_values_of_inputs_are_json():
     for texts, word in ((["sr"], "NAME=VALUE"), (["a=x"], "no JSON"), (["a=1", "a=2"], "twice")):
         with pytest.raises(UserError, match=word):
             parse_values(texts)
+
+
+def test_a_variant_is_given_once():
+    assert parse_variants(["n=1", "n=1..2"]) == [{"n": 1}, {"n": (1, 2)}]
+    for texts in (["n=1", "m=2", "n=1"], ["n=1,m=2", "m=2,n=1"]):
+        with pytest.raises(UserError, match="twice"):
+            parse_variants(texts)
