@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ def test_the_readme_lists_the_environment_variables():
     rows = re.findall(r"^\| `(DLC_\w+)` \| (.*) \|$", (ROOT / "README.md").read_text(), re.M)
     found = [(name, meaning.replace("`", "")) for name, meaning in rows]
     assert found == [(variable.name, variable.meaning) for variable in env.VARIABLES]
+
+
+def test_what_the_readme_makes_is_no_part_of_the_repository():
+    made = set(re.findall(r" -o (\S+)", (ROOT / "README.md").read_text()))
+    rules = (ROOT / ".gitignore").read_text().split()
+    kept = [n for n in made if not any(fnmatch(n, rule.removeprefix("/")) for rule in rules)]
+    assert "classify" in made
+    assert kept == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
