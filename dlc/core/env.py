@@ -23,7 +23,7 @@ class Variable:
 
 NUM_THREADS = Variable(
     "DLC_NUM_THREADS",
-    "threads of the process-wide pool, at least 1; default: what affinity and cgroup quota allow",
+    "threads of the process-wide pool, 1 to 1024; default: what affinity and cgroup quota allow",
 )
 CACHE_DIR = Variable(
     "DLC_CACHE_DIR",
@@ -39,14 +39,14 @@ def num_threads() -> int | None:
     """The number of threads asked for, or None where nothing is asked.
 
     Raises:
-        UserError: the value is not a whole number of at least 1.
+        UserError: the value is not a whole number from 1 to 1024.
     """
     text = _read(NUM_THREADS)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and int(text) >= 1):
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1024):
         raise UserError(
-            detail=f"{NUM_THREADS.name} is '{text}'", hint="give a whole number of at least 1"
+            detail=f"{NUM_THREADS.name} is '{text}'", hint="give a whole number from 1 to 1024"
         )
     return int(text)
 

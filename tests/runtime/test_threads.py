@@ -75,7 +75,8 @@ def test_the_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("5", 5), ("1", 1), ("", None), ("many", None), ("0", None)]
+    ("text", "expected"),
+    [("5", 5), ("1", 1), ("", None), ("many", None), ("0", None), ("1025", None)],
 )
 def test_the_environment_variable(text: str, expected: int | None) -> None:
     code = "import dlc.runtime; print(dlc.runtime.num_threads())"
@@ -89,7 +90,7 @@ def test_the_environment_variable(text: str, expected: int | None) -> None:
     allowed = len(os.sched_getaffinity(0))
     found = int(result.stdout)
     assert found == expected if expected else 1 <= found <= allowed
-    said = f"dlc: DLC_NUM_THREADS is '{text}', not a whole number of at least 1: ignored\n"
+    said = f"dlc: DLC_NUM_THREADS is '{text}', not a whole number from 1 to 1024: ignored\n"
     assert result.stderr == ("" if expected or not text else said)
 
 

@@ -44,14 +44,15 @@ unsigned asked_for() {
   unsigned count = 0;
   for (const char digit : text) {
     const bool fine = digit >= '0' && digit <= '9';
-    count = fine ? std::min(count * 10 + static_cast<unsigned>(digit - '0'), kMaxThreads) : 0;
+    count = fine ? std::min(count * 10 + static_cast<unsigned>(digit - '0'), kMaxThreads + 1) : 0;
     if (!fine) break;
   }
+  if (count > kMaxThreads) count = 0;
   if (count == 0) {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (!said.test_and_set()) {
-      std::fprintf(stderr, "dlc: %s is '%s', not a whole number of at least 1: ignored\n",
-                   kVariable, given);
+      std::fprintf(stderr, "dlc: %s is '%s', not a whole number from 1 to %u: ignored\n",
+                   kVariable, given, kMaxThreads);
     }
   }
   return count;

@@ -7,7 +7,7 @@
 
 namespace dlc_runtime {
 
-// DLC_NUM_THREADS if it is a whole number of at least 1; else the least of the affinity mask, the
+// DLC_NUM_THREADS if it is a whole number from 1 to 1024; else the least of the affinity mask, the
 // cgroup CPU quota (rounded down) and the physical cores. At least 1.
 unsigned default_num_threads();
 

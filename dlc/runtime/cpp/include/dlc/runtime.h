@@ -158,7 +158,7 @@ dlc_status dlc_profile(dlc_context *context, const DLTensor *inputs, DLTensor *o
 /* ---- threads: one pool for the whole process ---------------------------- */
 
 /* Sets the number of threads that work on one run, the caller included; 0 means
- * automatic: DLC_NUM_THREADS if set (what is no number of at least 1 there is said once on
+ * automatic: DLC_NUM_THREADS if set (what is no number from 1 to 1024 there is said once on
  * standard error, and ignored), else the least of the affinity mask, the cgroup CPU
  * quota and the physical cores. Waits for the loop in progress. */
 dlc_status dlc_set_num_threads(uint32_t count);
