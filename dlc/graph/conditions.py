@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from dlc.core.errors import UserError
 from dlc.graph.assume import collect_assumptions
 from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.control import If
-from dlc.graph.sizes import bodies
-from dlc.te.expr import ZERO, Const, Expr
+from dlc.graph.ops.fused import FusedGroup
+from dlc.graph.sizes import attribute_exprs, bodies, names_in
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var
 from dlc.te.simplify import Bounds, simplify
 from dlc.te.transform import free_vars, substitute
 
@@ -44,6 +46,23 @@ def conditions(graph: Graph) -> list[Condition]:
         left = simplify(cond, bounds)
         if not (isinstance(left, Const) and left.value) and left not in found:
             found[left] = _condition(left, node, graph.operators)
+    return list(found.values())
+
+
+def late_counts(graph: Graph, given: frozenset[str]) -> list[Condition]:
+    """That numbers of elements fit into 64 bits which read sizes other than those `given`.
+
+    Where a tensor has memory, whoever allocates it finds out. This is for tensors within groups,
+    and for sizes that kernels compute. What the branches of an `If` compute is left to them.
+    """
+    found: dict[Expr, Condition] = {}
+    for count, node in _counts(graph):
+        if not isinstance(count, Const | Var) and names_in((count,)) - given:
+            reason = "a number of elements does not fit into 64 bits"
+            condition = Condition(
+                Binary(BinOp.LE, count, _UNBOUNDED), f"{where(node, graph.operators)}: {reason}"
+            )
+            found.setdefault(count, condition)
     return list(found.values())
 
 
@@ -98,3 +117,21 @@ def _assumed(graph: Graph) -> Iterator[tuple[Expr, Node]]:
             for size in value.type.shape:
                 if free_vars(size):
                     yield size >= 0, node
+
+
+def _counts(graph: Graph) -> Iterator[tuple[Expr, Node]]:
+    """The sizes that groups read, and the numbers of elements, not multiplied out, within them."""
+    for node in graph.nodes:
+        for body in () if isinstance(node.op, If) else bodies(node.op):
+            yield from _counts(body)
+            if isinstance(node.op, FusedGroup):
+                yield from _counts_within(body)
+
+
+def _counts_within(body: Graph) -> Iterator[tuple[Expr, Node]]:
+    for node in body.nodes:
+        yield from ((size, node) for size in attribute_exprs(node.op))
+        for value in node.outputs:
+            if value not in body.outputs:
+                sizes = [size for size in value.type.shape if size != ONE]
+                yield reduce(partial(Binary, BinOp.MUL), sizes or [ONE]), node

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.core.errors import InternalError
-from dlc.graph.conditions import Condition, conditions, where
+from dlc.graph.conditions import Condition, conditions, late_counts, where
 from dlc.graph.direct import direct_form
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower_control import lower_if, lower_loop
@@ -61,9 +61,9 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
 
     Inputs, outputs and size variables of the program are the graph's, in order.
     """
-    lowering = Lowering(
-        conditions(graph), set(graph.sizes), frozenset(graph.sizes), graph.operators
-    )
+    given = frozenset(graph.sizes)
+    waiting = conditions(graph) + late_counts(graph, given)
+    lowering = Lowering(waiting, set(given), given, graph.operators)
     lowering.claim("", graph)
     for value in (*graph.inputs, *graph.constants):
         lowering.adopt(value)

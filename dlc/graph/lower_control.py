@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dlc.core.types import INDEX, DType
-from dlc.graph.conditions import conditions
+from dlc.graph.conditions import conditions, late_counts
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.control import If, Loop
 from dlc.schedule.loop import Buffer
@@ -191,7 +191,7 @@ def _branch(
     own = lowering.claim(own, body)
     buffers = {inner: outer[value] for inner, value in zip(body.inputs, given, strict=True)}
     buffers |= {value: value.name for value in body.constants}
-    lowering.waiting += conditions(body)
+    lowering.waiting += conditions(body) + late_counts(body, lowering.given)
     opening = lowering.checks()
     around = set(lowering.arena)
     statements = lowering.block(body, buffers, own)

@@ -322,6 +322,14 @@ TOLD = [
     ("(int64[2] r) => (float[a,b] y) { [fill] z = ConstantOfShape(r) y = Relu(z) }",
      (i64(2**40, 2**40),),
      "there is no memory for 'y', f32 of the shape (1099511627776, 1099511627776)"),
+    ("(float x, int64[2] r) => (float y) { [fill] z = Expand(x, r) y = ReduceMax<keepdims=0>(z) }",
+     (f32(1), i64(2**40, 2**40)),
+     "node 'fill' (Expand): a number of elements does not fit into 64 bits "
+     "(k = r[0] is 1099511627776, k_1 = r[1] is 1099511627776)"),
+    ("(float x, int64[2] r) => (int64 y) { z = Expand(x, r) [count] y = Size(z) }",
+     (f32(1), i64(2**32, 2**32)),
+     "node 'count' (Size): a number of elements does not fit into 64 bits "
+     "(k = r[0] is 4294967296, k_1 = r[1] is 4294967296)"),
     ("(float[n,4] x, int64[1] k) => (float[a,b] y, int64[a,b] z) { [best] y, z = TopK(x, k) }",
      (X, i64(5)), "node 'best' (TopK): the sizes do not fit: k_1 <= 4 must hold (k_1 = k[0] is 5)"),
     ("(int64 a, int64 b, int64 c) => (int64[m] y) { [count] y = Range(a, b, c) }",
