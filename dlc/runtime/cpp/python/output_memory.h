@@ -12,9 +12,11 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "c_interface.h"
 #include "memory.h"
 
 namespace dlc_python {
@@ -67,10 +69,18 @@ class SpareBlocks {
 
 constexpr std::int64_t kSmall = 16 * 1024;  // bytes of arrays that may as well be NumPy's own
 
+// Throws for a shape that NumPy refuses: it leaves axes of size 0 out where it multiplies.
 inline std::int64_t bytes_of(const py::dtype &dtype, const std::vector<py::ssize_t> &shape) {
   std::int64_t bytes = dtype.itemsize();
-  for (const py::ssize_t size : shape) bytes *= size;
-  return bytes;
+  bool is_empty = false;
+  for (const py::ssize_t size : shape) {
+    is_empty |= size == 0;
+    if (size == 0 || !__builtin_mul_overflow(bytes, size, &bytes)) continue;
+    std::string text;
+    for (const py::ssize_t each : shape) text += (text.empty() ? "" : ", ") + std::to_string(each);
+    throw StatusError{DLC_RUN_FAILED, "NumPy cannot hold an output of the shape (" + text + ")"};
+  }
+  return is_empty ? 0 : bytes;
 }
 
 // An array of what a block begins with; the block goes to `spare` with it.
