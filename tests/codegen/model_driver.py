@@ -178,7 +178,7 @@ class Loaded:
         self.messages.append(message.decode())
 
     def _check(self, status: int) -> None:
-        assert (status == 1) == bool(self.messages)
+        assert (status != 0) == bool(self.messages)
         if status:
             message = self.messages[0]
             self.messages.clear()

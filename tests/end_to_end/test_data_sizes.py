@@ -12,7 +12,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import dlc
-from dlc.core.errors import InputError, UserError
+from dlc.core.errors import InputError, LimitError, UserError
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
 
@@ -270,7 +270,7 @@ def test_the_results_are_onnx_s(case):
             np.testing.assert_array_equal(ours.astype(want.dtype), want)
     wanted_first = next(iter(oracle.run(None, case.feeds(case.good[0]))))
     for arrays in case.bad:
-        with pytest.raises(UserError, match=r"^node '\w+' \(\w+\): "):
+        with pytest.raises(UserError, match=r"^(memory exceeds the limit: )?node '\w+' \(\w+\): "):
             compiled.run(case.feeds(arrays))
         feeds = case.feeds(case.good[0])  # a refusal leaves nothing behind
         np.testing.assert_array_equal(compiled.run(feeds)["y"], wanted_first)
@@ -354,6 +354,25 @@ def test_a_refusal_names_the_node_and_tells_the_values(text, feeds, message):
     with pytest.raises(UserError) as caught:
         module(*feeds)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("joined", ["y = Expand(x, s)", "e = Expand(x, s) y = Concat<axis=0>(e, e)"])
+def test_an_empty_output_that_numpy_cannot_hold_is_refused(joined):
+    text = f"(float[1] x, int64[2] s) => (float[a,b] y) {{ {joined} }}"
+    module = dlc.compile(Case(text, ()).model())
+    with pytest.raises(UserError, match=r"NumPy cannot hold .* \(0, 4611686018427387904\)"):
+        module(np.ones(1, np.float32), i64(0, 2**62))
+    assert module(np.ones(1, np.float32), i64(0, 2**40)).shape == (0, 2**40)
+
+
+@pytest.mark.parametrize("size", [2**45, 2**62])
+@pytest.mark.parametrize("made", ["y = Expand(x, s)", "e = Expand(x, s) y = CumSum(e, zero)"])
+def test_a_tensor_there_is_no_memory_for_exceeds_a_limit(made, size):
+    text = f"(float[1] x, int64[1] s) => (float[a] y) <int64 zero = {{0}}> {{ {made} }}"
+    module = dlc.compile(Case(text, ()).model())
+    with pytest.raises(LimitError, match="there is no memory for"):
+        module(np.ones(1, np.float32), i64(size))
+    assert module(np.ones(1, np.float32), i64(2)).shape == (2,)
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])

@@ -24,6 +24,7 @@ _INTEGERS = (INDEX, DType.I64)
 
 TOO_LARGE = "the sizes of the inputs are too large: an element count leaves 64 bits"
 ZERO_DIVISOR = "a size is divided by another one that is 0"
+_NO_MEMORY = 2  # DLC_RUN_NO_MEMORY of dlc/abi.h
 _REPORT_BYTES = 512  # as many as the runtime keeps
 
 DECLARATIONS = "".join(
@@ -42,6 +43,7 @@ class Failure:
 
     text: str
     values: tuple[str, ...]
+    lacks_memory: bool = False
 
 
 class HostBuilder:
@@ -129,7 +131,7 @@ class HostBuilder:
 
     def failures(self) -> list[str]:
         """The blocks that report failures; they end the function, all of them in the last block."""
-        lines, texts = [], []
+        lines, texts, results = [], [], []
         for failure, label in self._failures.items():
             lines.append(f"{label}:")
             if isinstance(failure, str):
@@ -141,15 +143,18 @@ class HostBuilder:
                 lines.append(f"  call i32 (ptr, i64, ptr, ...) @snprintf({arguments})")
             lines.append("  br label %failed")
             texts.append(f"[{text}, %{label}]")
+            lacks = isinstance(failure, Failure) and failure.lacks_memory
+            results.append(f"[{_NO_MEMORY if lacks else 1}, %{label}]")
         if texts:
             lines += [
                 "failed:",
                 f"  %failed_text = phi ptr {', '.join(texts)}",
+                f"  %failed_result = phi i32 {', '.join(results)}",
                 "  %failed_self = load ptr, ptr %host, align 8",
                 "  %failed_at = getelementptr i8, ptr %host, i64 24",
                 "  %failed_fn = load ptr, ptr %failed_at, align 8",
                 "  call void %failed_fn(ptr %failed_self, ptr %failed_text)",
-                "  ret i32 1",
+                "  ret i32 %failed_result",
             ]
         return lines
 

@@ -70,4 +70,4 @@ class Reports:
             sizes = tuple(self.out.expr(size) for size in type_.shape)
         shape = ", ".join("{}" for _ in sizes) + ("," if len(sizes) == 1 else "")
         said = f"{where}there is no memory for '{name}', {type_.dtype} of the shape ({shape})"
-        return Failure(said, sizes)
+        return Failure(said, sizes, lacks_memory=True)

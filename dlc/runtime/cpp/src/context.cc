@@ -125,7 +125,7 @@ void Context::run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *
   const std::int32_t status = code.run(host.interface(), sizes_.data(), input_data_.data(),
                                        output_data_.data(), arena);
   expects_loops_ = host.used_loops();
-  if (status != 0 || host.failed()) fail(DLC_RUN_FAILED, host.failure());
+  if (status != 0 || host.failed()) fail(host.cause(status), host.failure());
 }
 
 void Context::run_in_stream(const DLTensor *inputs, DLTensor *outputs, void *stream) {

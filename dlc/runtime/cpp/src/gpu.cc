@@ -335,7 +335,7 @@ void GpuRun::call(const std::vector<std::int64_t> &sizes, LaunchGraph *graph) {
   if ((status == 0 && !cpu.failed()) || !is_recordable_) return;
   // What was launched may have reported why, and copies still read pinned memory.
   if (code_->driver().stream_synchronize(current_) == 0) heed();
-  fail(DLC_RUN_FAILED, cpu.failure());
+  fail(cpu.cause(status), cpu.failure());
 }
 
 // Null where the program waits for data or finds out sizes, as some do for some sizes.

@@ -90,10 +90,15 @@ void *Host::scratch(void *, std::int64_t bytes) noexcept {
   }
 }
 
+dlc_status Host::cause(std::int32_t status) const noexcept {
+  return status == DLC_RUN_NO_MEMORY && kept_last_ ? DLC_NO_MEMORY : DLC_RUN_FAILED;
+}
+
 void Host::fail(void *self, const char *message) noexcept {
   auto &host = *static_cast<Host *>(self);
   int expected = kFine;
-  if (!host.state_.compare_exchange_strong(expected, kWriting)) return;
+  host.kept_last_ = host.state_.compare_exchange_strong(expected, kWriting);
+  if (expected != kFine) return;
   std::snprintf(host.message_, sizeof host.message_, "%s", message != nullptr ? message : "");
   host.state_.store(kFailed, std::memory_order_release);
 }

@@ -58,6 +58,8 @@ class Host {
   bool used_loops() const noexcept { return used_loops_; }
   // The message given to `fail`, or a general one.
   std::string failure() const;
+  // What a run lacked that returned `status`.
+  dlc_status cause(std::int32_t status) const noexcept;
   bool failed() const noexcept { return state_.load(std::memory_order_acquire) != kFine; }
 
  private:
@@ -83,6 +85,7 @@ class Host {
   std::vector<dlc_step> *steps_;
   Texts *texts_;
   std::atomic<int> state_{kFine};
+  std::atomic<bool> kept_last_{false};  // the message of the last call of `fail`
   char message_[512];
 };
 

@@ -98,6 +98,9 @@ typedef struct dlc_text_host {
   int32_t (*text)(void *self, uint32_t function, const int64_t *sizes, void *const *buffers);
 } dlc_text_host;
 
+/* What `run` returns where there is no memory for a tensor whose size it found out. */
+#define DLC_RUN_NO_MEMORY 2
+
 /* What a model offers. Owned by the model; immutable; shared by all threads. */
 typedef struct dlc_model {
   uint32_t abi_version; /* DLC_ABI_VERSION the model was built for */
@@ -114,7 +117,8 @@ typedef struct dlc_model {
    * manifest; they may have any alignment their element type allows. `arena` is
    * DLC_ALIGNMENT-aligned, private to this call; its content is irrelevant
    * before and after. `outputs` holds NULL for each output that has a dimension
-   * of -1. Inputs are not written. Returns 0, or 1 after `host->fail`. */
+   * of -1. Inputs are not written. Returns 0, or after `host->fail` 1, or
+   * DLC_RUN_NO_MEMORY. */
   int32_t (*run)(const dlc_host *host, const int64_t *sizes, const void *const *inputs,
                  void *const *outputs, void *arena);
 } dlc_model;
