@@ -41,6 +41,11 @@ _FOR_GPUS = (
     "machine with a GPU, benchmarks/gpu_layers.py of the sources searches and times"
 )
 
+_NOTHING = Snapshot(
+    tasks=(), seconds=0.0, trials=0, resumed=0, failures={}, correlation=None, eta_seconds=None,
+    spent=0.0, finished=True,
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
@@ -85,6 +90,8 @@ def tune(
 ) -> TuneReport:
     """Tune one model or several. The log is where `compile` finds what was found.
 
+    Where no model has a kernel, there is nothing to tune, and no log is made.
+
     Args:
         model: a path, bytes or a `ModelProto`, or several.
         log: the file that holds all trials; it is taken up again. Default: `model.tune.db`.
@@ -122,6 +129,11 @@ def tune(
         models, machine, dims=dims, shapes=shapes, precision=precision, only=only, at=at,
         ways=_known_ways(path),
     )  # fmt: skip
+    if not plan.tasks:
+        return TuneReport(
+            path, _NOTHING, {}, {}, found=0, rejected=0, model_speedup=1.0, interrupted=False,
+            unwritten=0, seconds=time.monotonic() - began,
+        )  # fmt: skip
     threads = plan.tasks[0].task.target.cores
     chosen = options or Options()
     chosen = replace(chosen, method=replace(chosen.method, threads=threads))

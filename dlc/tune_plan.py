@@ -49,7 +49,9 @@ def plan_tuning(
     at: Mapping[str, int] | None = None,
     ways: Choices | None = None,
 ) -> Plan:
-    """The tasks of models. An open size is measured as `at` says, else at its least value or 1.
+    """The tasks of models: none where no run calls a kernel.
+
+    An open size is measured as `at` says, else at its least value or 1.
 
     The models take the `ways` that are given, and tell which other ones there are.
 
@@ -81,7 +83,7 @@ def plan_tuning(
         hint = f"open are {', '.join(sizes)}" if sizes else "no size is open"
         raise UserError(detail=f"there is no open size '{unknown[0]}' to measure at", hint=hint)
     tasks = tuple(w for w in found.values() if only in w.task.name)
-    if not tasks:
+    if only and not tasks:
         names = ", ".join(sorted({w.task.name for w in found.values()}))
         hint = f"the kernels are {names}" if names else "a run calls no kernel"
         raise UserError(detail=f"there is no task '{only}'", hint=hint)

@@ -361,6 +361,9 @@ def _show_report(report: TuneReport, *, in_model: bool, as_json: bool) -> None:
         print_json("dlc.tune/1", document)
         return
     console = stdout()
+    if not snapshot.tasks:
+        console.print("There is nothing to tune: a run calls no kernel.")
+        return
     took = show_seconds(report.seconds)
     if report.interrupted:
         text = f"Saved {snapshot.trials} trials in {report.log}; resume with the same command"

@@ -173,6 +173,21 @@ def test_a_dry_run_measures_nothing(files, dlc_main):
     assert json.loads(out)["budget"] == "7 trials"
 
 
+def test_a_model_without_kernels_leaves_nothing_to_tune(files, dlc_main):
+    text = helper.make_tensor_value_info
+    x, y = (text(name, onnx.TensorProto.STRING, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "texts", [x], [y])
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), files / "texts.onnx")
+    code, out, _ = dlc_main("tune", "texts.onnx", "--budget", "2trials")
+    assert (code, out) == (0, "There is nothing to tune: a run calls no kernel.\n")
+    assert dlc_main("tune", "texts.onnx", "--dry-run")[0] == 0
+    code, out, _ = dlc_main("tune", "texts.onnx", "--json")
+    assert (code, json.loads(out)["trials"]) == (0, 0)
+    assert not list(files.glob("texts.tune.db*"))
+    assert dlc_main("tune", "texts.onnx", "--tasks", "relu")[0] == 2
+
+
 def test_a_search_its_log_and_its_next_session(files, dlc_main):
     command = ("tune", "mlp.onnx", "--dim", "batch=32", "--budget", "3trials", "--no-in-model")
     code, out, said = dlc_main(*command)
