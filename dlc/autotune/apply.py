@@ -130,7 +130,11 @@ def find_records(tuning: Tuning, model: str | Path | None = None) -> Records:
     found = shipped_records()
     beside = default_log(model) if model is not None else None
     if beside is not None and beside.is_file():
-        found |= load_records(beside)
+        try:
+            found |= load_records(beside)
+        except UserError as error:
+            why = str(error.fields["detail"])
+            _LOG.warning("%s; the build goes on without it; --tuning none does not look", why)
     return found
 
 

@@ -4,8 +4,8 @@ A row is JSON beside its checksum; one that was damaged is passed over and count
 written without waiting for the disk: a power failure may lose the last ones, a killed process
 none. Choices wait for the disk. While nothing can be written, rows wait in memory.
 
-Source: www.sqlite.org/wal.html, /fileformat.html#the_database_header and
-/pragma.html#pragma_synchronous.
+Source: www.sqlite.org/wal.html, /fileformat.html#the_database_header,
+/pragma.html#pragma_synchronous and /pragma.html#pragma_quick_check.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ SCHEMA_VERSION = 2
 _APPLICATION = 0x646C6374  # "dlct", which tells other programs' files from ours
 _HEAD_BYTES = 100  # of an SQLite file; its number of the application is at 68
 _ELSEWHERE = "name another place for the log, as by --output"
+_NOT_OURS = "name a file that dlc tune made"
+_DAMAGED = "dlc tune puts it aside and begins anew; dlc build --tuning none goes without"
 _TABLES = ("tasks", "trials", "choices", "decisions")
 _DURABLE = ("choices", "decisions")  # verdicts: few, and what builds go by
 
@@ -228,9 +230,11 @@ class TuningLog:
             raise UserError(detail=f"{self.path}: {error}", hint=_ELSEWHERE) from error
         except sqlite3.DatabaseError as error:
             if not _was_log(self.path):
-                raise UserError(detail=f"{self.path} is not a tuning log") from error
+                raise UserError(
+                    detail=f"{self.path} is not a tuning log", hint=_NOT_OURS
+                ) from error
             if self.read_only:
-                raise UserError(detail=f"{self.path}: {error}") from error
+                raise UserError(detail=f"{self.path}: {error}", hint=_DAMAGED) from error
             aside = _quarantine(self.path)
             _LOG.warning("%s is damaged: %s; it is now %s", self.path, error, aside)
             return self._connect("mode=rwc")
@@ -273,7 +277,7 @@ class TuningLog:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         empty = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if application != _APPLICATION and not (empty and not self.read_only):
-            raise UserError(detail=f"{self.path} is not a tuning log")
+            raise UserError(detail=f"{self.path} is not a tuning log", hint=_NOT_OURS)
         if version > SCHEMA_VERSION:
             reason = f"its format is {version}, and this dlc reads up to {SCHEMA_VERSION}"
             raise UserError(detail=f"{self.path}: {reason}", hint="update dlc")
@@ -281,6 +285,9 @@ class TuningLog:
             found = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             self._tables = frozenset(name for (name,) in found)  # an older format has fewer
             return
+        (state,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if state != "ok":
+            raise sqlite3.DatabaseError(" ".join(str(state).split()))
         pieces = [_SCHEMA] if empty else list(_MIGRATIONS[version - 1 :])
         for statement in "".join(pieces).split(";"):
             db.execute(statement)

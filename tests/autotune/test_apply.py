@@ -143,6 +143,24 @@ def test_records_are_found_where_they_lie(task, choice, tmp_path):
         load_records(tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize("damage", ["cut", "empty", "junk"])
+def test_a_log_that_nobody_named_does_not_stop_a_build(task, choice, tmp_path, caplog, damage):
+    model = tmp_path / "m.onnx"
+    log = default_log(model)
+    with TuningLog(log) as written:
+        written.add_task(task)
+        written.add_choice(choice)
+    content = {"cut": log.read_bytes()[:5000], "empty": b"", "junk": b"junk" * 500}[damage]
+    log.write_bytes(content)
+    assert find_records("auto", model) == shipped_records()
+    assert str(log) in caplog.text
+    assert "the build goes on without it" in caplog.text
+    with pytest.raises(UserError) as caught:
+        find_records(log)
+    assert caught.value.hint
+    assert log.read_bytes() == content
+
+
 def test_later_records_win_and_some_can_be_picked(task, choice):
     better = replace(choice, speedup=3.0)
     both = records(task, choice) | records(task, better)

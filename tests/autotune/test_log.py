@@ -97,6 +97,19 @@ def test_a_damaged_file_is_kept_aside(tmp_path, caplog):
     assert "is now" in caplog.text
 
 
+def test_a_file_damaged_in_its_middle_is_kept_aside(tmp_path):
+    path = tmp_path / "a.db"
+    write(path, 300)
+    damaged = bytearray(path.read_bytes())
+    assert len(damaged) > 40_000
+    damaged[20_000:30_000] = random.Random(0).randbytes(10_000)
+    path.write_bytes(damaged)
+    write(path)
+    assert (tmp_path / "a.db.corrupt-1").read_bytes() == damaged
+    with TuningLog(path) as log:
+        assert len(list(log.trials())) == 3
+
+
 @pytest.mark.parametrize("content", [b"\x08\x09 a model, given by mistake" * 9, b"SQLite format 3"])
 def test_a_file_that_never_was_a_log_is_left_alone(tmp_path, content):
     path = tmp_path / "model.onnx"
