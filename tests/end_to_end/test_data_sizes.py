@@ -356,7 +356,23 @@ def test_a_refusal_names_the_node_and_tells_the_values(text, feeds, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("joined", ["y = Expand(x, s)", "e = Expand(x, s) y = Concat<axis=0>(e, e)"])
+@pytest.mark.parametrize("limit", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize(
+    "body", ["[count] y = Range(a, b, c)", "[count] r = Range(a, b, c) y = Neg(r)"]
+)
+def test_a_range_that_never_ends_names_its_node_and_nothing_else(body, limit):
+    text = f"(float a, float b, float c) => (float[m] y) {{ {body} }}"
+    module = dlc.compile(Case(text, ()).model())
+    with pytest.raises(UserError) as caught:
+        module(f32(0), f32(limit), f32(1))
+    why = "delta is 0, an operand is not finite, or there are too many numbers"
+    assert str(caught.value) == f"node 'count' (Range): {why}"
+    assert len(module(f32(0), f32(3), f32(1))) == 3
+
+
+@pytest.mark.parametrize(
+    "joined", ["y = Expand(x, s)", "e = Expand(x, s) y = Concat<axis=0>(e, e)"]
+)
 def test_an_empty_output_that_numpy_cannot_hold_is_refused(joined):
     text = f"(float[1] x, int64[2] s) => (float[a,b] y) {{ {joined} }}"
     module = dlc.compile(Case(text, ()).model())

@@ -196,8 +196,11 @@ def _range_of_data(ctx: Context, start: Value, limit: Value, delta: Value) -> Va
         low, high, by = (cast_to(ctx, v, DType.F64) for v in (start, limit, delta))
         steps = ctx.call(Ceil(), ctx.call(Div(), ctx.call(Sub(), high, low), by))
         is_count = ctx.call(Less(), ctx.call(Abs(), steps), ctx.scalar(2.0**62, DType.F64))
+        label = f"node '{ctx.node.label}' (Range)"
+        why = f"{label}: delta is 0, an operand is not finite, or there are too many numbers"
+        ctx.data.require(is_count, True, why)
         steps = ctx.call(Maximum(), steps, ctx.scalar(0.0, DType.F64))
-        steps = ctx.call(Where(), is_count, steps, ctx.scalar(-1.0, DType.F64))  # of none: NaN too
+        steps = ctx.call(Where(), is_count, steps, ctx.scalar(0.0, DType.F64))  # no NaN
         count = ctx.one_size(cast_to(ctx, steps, DType.I64), "the range")
     else:
         first, last, step = (ctx.one_size(v, "the range") for v in (start, limit, delta))
