@@ -39,6 +39,27 @@ def test_an_attribute_nobody_reads_is_refused():
     assert "attribute 'slope' is not handled" in message
 
 
+def declared(kind: int, shape: list[int | str]) -> onnx.ModelProto:
+    """A Relu of f32[2, 3], declared as something else."""
+    wrong = model([NODE("Relu", ["x"], ["y"])], {"x": (2, 3)})
+    wrong.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", kind, shape))
+    return wrong
+
+
+def test_an_output_declared_with_another_element_type_is_refused():
+    with pytest.raises(ModelError, match="output 'y' is declared as i64, and is f32"):
+        import_model(load_model(declared(TensorProto.INT64, [2, 3])))
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"), [([4, 3], "4, 3"), ([6], "6"), (["n", 3], ""), ([-1, 3], "")]
+)
+def test_an_output_declared_with_other_sizes_is_worth_a_warning(shape, said, caplog):
+    graph_of(declared(TensorProto.FLOAT, shape))
+    assert caplog.text.count("is declared as") == bool(said)
+    assert f"output 'y' is declared as f32[{said}], and is f32[2, 3]" in caplog.text or not said
+
+
 def test_an_operand_nobody_takes_is_refused():
     assert "operand 2 ('x')" in refused(NODE("Relu", ["x", "x"], ["y"]))
     both = NODE("Softmax", ["x", "", "x"], ["y"])

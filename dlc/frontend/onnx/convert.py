@@ -13,7 +13,14 @@ from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context, OnlySize
 from dlc.frontend.onnx.fallback import as_standard, function_body
 from dlc.frontend.onnx.forks import of_wanted_rank, results_behind
-from dlc.frontend.onnx.interface import Dim, Inputs, Interface, resolve_inputs, with_values
+from dlc.frontend.onnx.interface import (
+    Dim,
+    Inputs,
+    Interface,
+    check_outputs,
+    resolve_inputs,
+    with_values,
+)
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.loops import RanksDiffer
 from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
@@ -150,6 +157,7 @@ def _import(
         raise _FixDimension(inputs.sizes[found.variable], found) from found
     except RecursionError as error:  # expressions over sizes are walked recursively
         raise LimitError(what=model.label, reason="sizes are computed too deeply") from error
+    check_outputs(model, dict(zip(driver.wanted, outputs, strict=True)))
     ranges = inputs.ranges_from(ctx.least)
     graph = ctx.graph("main", tuple(inputs.sizes), inputs.values, outputs, ranges)
     verify_graph(graph, when="after import")

@@ -1,7 +1,11 @@
-"""The inputs of a model: their types once the caller's dimensions and shapes are applied."""
+"""The inputs of a model: their types once the caller's dimensions and shapes are applied.
+
+Its outputs have the types that their nodes give them; what it declares of these is compared.
+"""
 
 from __future__ import annotations
 
+import logging
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +25,7 @@ from dlc.graph.op import Array
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.types import TensorType
 
+_LOG = logging.getLogger(__name__)
 _LARGEST = 2**63 - 1  # that a size at run time holds
 Dim = int | tuple[int, int | None]
 """A dimension fixed to a number, or bounded: (smallest, largest or None)."""
@@ -292,3 +297,31 @@ def refused(label: str, reason: str, hint: str = "") -> UserError:
 def _is_name(text: str) -> bool:
     """Whether a dim_param says anything: exporters write "?" and "None" for nothing known."""
     return text != "None" and re.search("[A-Za-z]", text) is not None
+
+
+def check_outputs(model: OnnxModel, found: Mapping[str, Value]) -> None:
+    """Compare outputs with what the model declares of them; sizes that differ are a warning.
+
+    Raises:
+        ModelError: an output has another element type.
+    """
+    for declared in model.graph.outputs:
+        value = found.get(declared.name)
+        if value is None or declared.dims is None or isinstance(declared.dtype, Unreadable):
+            continue
+        name, type_ = declared.name, value.type
+        if declared.dtype is not type_.dtype:
+            reason = f"output '{name}' is declared as {declared.dtype}, and is {type_.dtype}"
+            raise ModelError(model=model.label, reason=reason)
+        if _contradict(declared.dims, type_):
+            shape = ", ".join("?" if d is None else str(d) for d in declared.dims)
+            text = "%s: output '%s' is declared as %s[%s], and is %s"
+            _LOG.warning(text, model.label, name, type_.dtype, shape, type_)
+
+
+def _contradict(declared: Sequence[int | str | None], found: TensorType) -> bool:
+    """Whether numbers, of axes or in a place, differ; names say nothing."""
+    return len(declared) != found.rank or any(
+        isinstance(d, int) and isinstance(size, Const) and 0 <= d != size.value
+        for d, size in zip(declared, found.shape, strict=True)
+    )
