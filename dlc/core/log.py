@@ -23,8 +23,7 @@ def enable_topics(topics: frozenset[str] | None = None) -> None:
     """Write topics, by default those that `DLC_LOG` names, to standard error; once for each."""
     for topic in log_topics() if topics is None else topics:
         if topic not in TOPICS:
-            if topics is None:  # else whoever handed them over has said so
-                _warn(topic)
+            _warn(topic)
             continue
         logger = logging.getLogger(f"dlc.{topic}")
         if any(isinstance(h, _TopicHandler) for h in logger.handlers):

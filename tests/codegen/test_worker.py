@@ -205,6 +205,21 @@ def test_logs_tell_of_kernels_that_are_in_the_cache(cache, monkeypatch):
     assert compiled == [0, 1]
 
 
+def test_workers_are_told_the_topics_that_there_are(cache, monkeypatch):
+    """What is none this process has said."""
+    told: list[frozenset[str]] = []
+
+    def nothing(tasks, jobs):
+        told.extend(task.topics for task in tasks)
+        return ()
+
+    monkeypatch.setattr(worker, "_compile", nothing)
+    monkeypatch.setenv("DLC_LOG", "schedule,nothing_of_that_name")
+    with contextlib.suppress(KeyError):  # nothing is compiled, so there is no object
+        compile_kernels([job(scale())], cache=cache)
+    assert told == [{"schedule"}]
+
+
 @pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", None)])
 def test_a_program_that_cannot_start_python_compiles_alone(
     tmp_path, cache, monkeypatch, name, value
@@ -301,13 +316,12 @@ def test_what_is_printed_in_a_worker_does_no_harm():
 def test_workers_log_what_this_process_logs(capfd):
     workers = Pool(1)
     try:
-        twice = "def f(x: f32[8], *, y: f32[4]):\n    for i in range(8):\n        y[i // 2] = x[i]"
-        task = KernelTask(parse_func(twice), NATIVE, None, "f", topics=frozenset({"schedule"}))
+        task = replace(tasks(1)[0], topics=frozenset({"nothing of that name"}))
         ((_, result),) = workers.compile([task], 1)
         assert isinstance(result, bytes)
     finally:
         workers.close()
-    assert "'f' stays on one thread" in capfd.readouterr().err
+    assert "there is no topic 'nothing of that name'" in capfd.readouterr().err
 
 
 def test_threads_share_workers():

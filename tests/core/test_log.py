@@ -37,11 +37,6 @@ def test_an_unknown_topic_is_said_once(monkeypatch, caplog):
     assert "'nothing_of_that_name'; the topics are rewrite, schedule, tune" in record.getMessage()
 
 
-def test_a_worker_does_not_repeat_that_a_topic_is_unknown(caplog):
-    enable_topics(frozenset({"another_of_that_kind"}))
-    assert caplog.records == []
-
-
 def test_every_topic_is_known():
     sources = Path(dlc.__file__).parent.rglob("*.py")
     found = {

@@ -20,6 +20,7 @@ from dlc.codegen.llvm.pool import can_start, is_running, shared_pool
 from dlc.core.cache import Cache, default_cache
 from dlc.core.env import dump_dir, log_topics
 from dlc.core.errors import DlcError
+from dlc.core.log import TOPICS
 from dlc.core.machine import usable_cores
 from dlc.core.remember import per_object
 from dlc.core.target import Target
@@ -82,7 +83,7 @@ def compile_kernels(
     Raises:
         DlcError: what the first of the failing kernels failed with.
     """
-    store, dump, topics = cache or default_cache(), dump_dir(), log_topics()
+    store, dump, topics = cache or default_cache(), dump_dir(), log_topics() & TOPICS.keys()
     anew = dump is not None or "schedule" in topics
     keys = [_key(kernel) for kernel in kernels]
     first: dict[bytes, int] = {}
