@@ -221,16 +221,27 @@ def _taken(example: Example, number: int, names: set[str]) -> bool:
         a for n in changed.graph.node if n.op_type == "SequenceEmpty" for a in n.attribute
     ):
         attribute.i = number
-    for attribute in changed.graph.node[0].attribute:
-        if attribute.name in ("to", "dtype", "output_dtype") and names & set(
-            changed.graph.node[0].output
-        ):
-            attribute.i = number
+    if names & set(changed.graph.node[0].output):
+        _say_type(changed.graph.node[0], number)
     try:
         import_model(load_model(frozen(changed, arrays, example.kept)))
     except DlcError:
         return False
     return True
+
+
+def _say_type(node: onnx.NodeProto, number: int) -> None:
+    """Have the attributes of a node say the type of its output, where they do."""
+    given = {a.name: a for a in node.attribute}
+    if onnx.defs.has(node.op_type, node.domain):
+        known = onnx.defs.get_schema(node.op_type, node.domain).attributes
+        for name in {"output_datatype", "stash_type"} & known.keys() - given.keys():
+            node.attribute.append(onnx.helper.make_attribute(name, number))
+    for name in given.keys() & {"to", "dtype", "output_dtype", "output_datatype", "stash_type"}:
+        given[name].i = number
+    if "value" in given and node.op_type in ("Constant", "ConstantOfShape"):
+        array = _converted(onnx.numpy_helper.to_array(given["value"].t), DTYPES[number])
+        given["value"].t.CopyFrom(onnx.numpy_helper.from_array(array))
 
 
 def _converted(array: np.ndarray, dtype: DType) -> np.ndarray:
