@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to, common_float
@@ -108,7 +109,10 @@ def convert_layer_norm(
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     operands = (x, scale) if bias is None else (x, scale, bias)
     y = ctx.call(LayerNorm(axis=axis, epsilon=epsilon), *operands)
-    return (y, *_moments(ctx, x, axis, epsilon)) if any(ctx.node.outputs[1:]) else (y,)
+    if not any(ctx.node.outputs[1:]):
+        return (y,)
+    stash = DType.BF16 if stash_type == onnx.TensorProto.BFLOAT16 else DType.F32
+    return (y, *(cast_to(ctx, v, stash) for v in _moments(ctx, x, axis, epsilon)))
 
 
 def _moments(ctx: Context, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
