@@ -23,6 +23,11 @@ def default_log(model: str | Path) -> Path:
     return path.parent / f"{path.stem}.tune.db"  # a path may lack a name; reading it will say so
 
 
+def log_of(tuning: str | Path, model: str | Path) -> Path:
+    """Where the log lies that a build takes by `tuning`, which is "auto" or a file."""
+    return default_log(model) if tuning == "auto" else Path(tuning)
+
+
 def records_key(tuning: object, model: Path, hasher: Callable[[Path], str]) -> str | None:
     """What names the records of a build; None where nothing short does.
 
@@ -35,7 +40,7 @@ def records_key(tuning: object, model: Path, hasher: Callable[[Path], str]) -> s
         return "none"
     if not isinstance(tuning, str | Path) or (tuning == "auto" and current.get() is not None):
         return None
-    log = default_log(model) if tuning == "auto" else Path(tuning)
+    log = log_of(tuning, model)
     if tuning == "auto" and not log.exists():
         return "auto"
     if log.with_name(f"{log.name}-wal").exists():

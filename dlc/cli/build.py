@@ -17,6 +17,7 @@ from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOptio
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_seconds, show_target, stderr, stdout
 from dlc.core.count import show_bytes
+from dlc.core.elf import is_elf
 from dlc.core.errors import ModelError, UserError
 from dlc.core.precision import Precision, check_precision
 from dlc.core.staging import staging
@@ -165,8 +166,8 @@ def _check_apart(model: Path, path: Path, other: str) -> None:
 
 def _is_library(path: Path) -> bool:
     """Whether a file is one that an earlier build may have written, which holds no weights."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"
+    with contextlib.suppress(OSError):
+        return is_elf(path)
     return False
 
 

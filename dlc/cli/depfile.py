@@ -16,13 +16,13 @@ def sources_of(model: Path, tuning: str) -> list[Path]:
     Raises:
         ModelError: as `external_files`.
     """
-    from dlc.autotune.told import default_log
+    from dlc.autotune.told import log_of
     from dlc.frontend.onnx.external_files import external_files
 
     found = [model]
     if model.is_file():  # what came through a pipe cannot be read again, and has none
         found += sorted(external_files(model))
-    log = default_log(model) if tuning == "auto" else Path(tuning)
+    log = log_of(tuning, model)
     if tuning != "none" and log.is_file():
         found.append(log)
     return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.cli.argument import Source, is_source, parse_source, split_known
 from dlc.cli.screen import stderr
+from dlc.core.elf import is_elf
 from dlc.core.errors import (
     ArtifactError,
     InputError,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _LOG = logging.getLogger(__name__)
-_ELF = b"\x7fELF"
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
 _CHOSEN = (1, 8, 32, 128)  # for sizes that nobody gave, in turn until the model takes them
 
@@ -49,8 +49,7 @@ def is_artefact(path: Path) -> bool:
     if path.is_fifo():  # what is read of it is gone; the loader maps a file, so it is a model
         return False
     try:
-        with path.open("rb") as file:
-            return file.read(len(_ELF)) == _ELF or path.suffix == ".so"
+        return is_elf(path) or path.suffix == ".so"
     except OSError as error:
         reason = "there is no such file"
         if not isinstance(error, FileNotFoundError):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dlc.core.elf import ELF, is_elf
 from dlc.core.errors import ArtifactError, InputError, UserError
 from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
 from dlc.core.staging import staging, writing
@@ -24,8 +25,6 @@ from dlc.runtime.device import as_device_input, capsule, stream_number
 from dlc.runtime.native import dlc_errors, to_dlc_error
 from dlc.runtime.profile import Profile
 from dlc.runtime.timing import Timing, measure
-
-_ELF = b"\x7fELF"
 
 
 def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "full") -> Module:
@@ -42,7 +41,7 @@ def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "ful
     if flags is None:
         raise UserError(detail=f"verify={verify!r}", hint="there are: full, fast")
     raw = os.fsencode(path)
-    if raw.startswith(_ELF):
+    if raw.startswith(ELF):
         raise UserError(detail="expected the path of a compiled model, got the bytes of one")
     if b"\0" in raw:  # where a C string would end, and another file would be loaded
         raise ArtifactError(path=repr(path), reason="the path contains a NUL")
@@ -60,8 +59,8 @@ def _is_model(path: bytes) -> bool:
     """Whether a file that cannot be loaded is an ONNX model, by its name."""
     if not path.endswith(b".onnx"):
         return False
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        return file.read(len(_ELF)) != _ELF
+    with contextlib.suppress(OSError):
+        return not is_elf(path)
     return False
 
 

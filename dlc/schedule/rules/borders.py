@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dlc.core.errors import ScheduleError
-from dlc.schedule.loop import Block, For, LoopKind, Stmt, Store, exprs, loops, walk
+from dlc.schedule.loop import Block, For, LoopKind, Stmt, Store, exprs, walk
 from dlc.schedule.nest import top_nests
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ZERO, Binary, BinOp, Expr
@@ -36,20 +36,28 @@ def is_fill(top: Stmt) -> bool:
 
 def separate(trace: Trace, top: Stmt) -> None:
     """Give statements that share some of their loops all of them, where that changes no result."""
-    chain: list[str] = []
-    stmt = top
-    while isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
-        chain.append(stmt.var)
-        stmt = stmt.body
-    if not isinstance(stmt, Block) or not all(isinstance(s, For) for s in stmt.stmts):
-        return
+    names, inner = shared_loops(top)
+    if isinstance(inner, Block) and all(isinstance(s, For) for s in inner.stmts):
+        part(trace, names)
 
-    def part(trial: Trace) -> None:
-        for var in reversed(chain):
-            names = [v for v in loops(trial.func.body) if v == var]
-            trial.do("fission", names[0])
 
-    trace.attempt(part)
+def shared_loops(top: Stmt) -> tuple[list[str], Stmt]:
+    """The loops in order around all of a nest, outermost first, and what is inside of them."""
+    names: list[str] = []
+    while isinstance(top, For) and top.kind is LoopKind.SERIAL:
+        names.append(top.var)
+        top = top.body
+    return names, top
+
+
+def part(trace: Trace, names: list[str]) -> ScheduleError | None:
+    """Give each statement within `shared_loops` loops of its own; or say why that is refused."""
+
+    def fission(trial: Trace) -> None:
+        for name in reversed(names):
+            trial.do("fission", name)
+
+    return trace.attempt(fission)
 
 
 def _counts(index: Expr, var: str) -> bool:

@@ -25,7 +25,7 @@ from dlc.schedule.loop import (
     walk,
 )
 from dlc.schedule.nest import Stage, is_cheap, readers, simple_index, stages, top_nests
-from dlc.schedule.rules.borders import is_fill, share_borders
+from dlc.schedule.rules.borders import is_fill, part, share_borders, shared_loops
 from dlc.schedule.rules.operands import is_unpacked_by_few, unpacks_for_few, widens_once
 from dlc.schedule.rules.tables import tabulate_places
 from dlc.schedule.rules.vectorize import part_line, vectorize
@@ -266,21 +266,14 @@ def _part_uneven(trace: Trace, top: Stmt, target: Target) -> None:
 
     A few heads of an attention are such loops, and whole tiles and what these leave such nests.
     """
-    chain = _outer_loops(top, frozenset())
-    count = prod(trace.constant(f.var) or 0 for f in chain)
+    names, inner = shared_loops(top)
+    count = prod(trace.constant(name) or 0 for name in names)
     work = operations(top)
-    if not chain or count < 2 or work is None or work < target.thread_operations:
+    if not isinstance(inner, Block) or count < 2 or work is None or work < target.thread_operations:
         return
-    stmt = chain[-1].body
-    if not isinstance(stmt, Block) or count >= EVEN * (-(-count // target.cores) * target.cores):
+    if count >= EVEN * (-(-count // target.cores) * target.cores):
         return
-
-    def part(trial: Trace) -> None:
-        for loop in reversed(chain):
-            first = next(v for v in loops(trial.func.body) if v == loop.var)
-            trial.do("fission", first)
-
-    if refusal := trace.attempt(part):
+    if refusal := part(trace, names):
         _LOG.info("'%s' shares few iterations: %s", trace.func.name, refusal)
 
 

@@ -42,9 +42,9 @@ def _reads_rows_once(trace: Trace, found: Contraction, target: Target) -> bool:
     counts = [trace.constant(v) for v in found.rows]
     if size is None or weights is None or None in counts or len(counts) < 2:
         return False
-    lines = prod(count or 1 for count in counts[:-1])
     if _passed_bytes(trace, found, target, size) <= target.l2_bytes // 2:
         return False
+    lines = prod(count or 1 for count in counts[:-1])
     if size // lines > target.l2_bytes // 4:  # a line is read by each tile of columns
         return False
     again = column_tiles(trace, found, row_tile(trace, found, target), target)
