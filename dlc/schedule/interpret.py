@@ -7,7 +7,6 @@ promise no order run in a shuffled one, so a wrong `parallel` gives a wrong answ
 
 from __future__ import annotations
 
-import ast
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -19,12 +18,15 @@ from numpy.typing import NDArray
 from dlc.core.errors import InputError, InternalError
 from dlc.core.types import NARROW, NARROW_INTS, DType
 from dlc.schedule.instruction import INSTRUCTIONS
+from dlc.schedule.interpret_lanes import choose, kept, lanes, one_by_one
+from dlc.schedule.interpret_syntax import NAME, python_code
 from dlc.schedule.loop import Block, Buffer, Func, LoopKind
 from dlc.schedule.text import print_func
 from dlc.te.expr import Binary as BinaryExpr
 from dlc.te.expr import Const, Expr, Var, fold_ints
 
 Array = NDArray[Any]
+Index = int | Array | tuple[int | Array, ...]  # of one element, or of one for each lane
 _NARROW_INTS = frozenset(dtype.numpy_name for dtype in NARROW_INTS)  # NumPy calls none an integer
 _POISON = 0x5A5A5A5A5A5A5A5A  # what an integer holds before the first store
 
@@ -108,16 +110,20 @@ class Checked:
     def __init__(self, array: Array) -> None:
         self.array = array
 
-    def __getitem__(self, index: int | tuple[int, ...]) -> Any:
-        # NumPy itself refuses what is too large; the verifier has checked the number of indices.
-        if (min(index, default=0) if type(index) is tuple else index) < 0:  # type: ignore[operator]
-            raise IndexError(f"{index} is outside {self.array.shape}")
+    def __getitem__(self, index: Index) -> Any:
+        self._check(index)
         return self.array[index]
 
-    def __setitem__(self, index: int | tuple[int, ...], value: object) -> None:
-        if (min(index, default=0) if type(index) is tuple else index) < 0:  # type: ignore[operator]
-            raise IndexError(f"{index} is outside {self.array.shape}")
+    def __setitem__(self, index: Index, value: object) -> None:
+        self._check(index)
         self.array[index] = value
+
+    def _check(self, index: Index) -> None:
+        # NumPy itself refuses what is too large; the verifier has checked the number of indices.
+        parts = index if isinstance(index, tuple) else (index,)
+        for part in parts:
+            if (part < 0) if type(part) is int else np.any(part < 0):
+                raise IndexError(f"{index} is outside {self.array.shape}")
 
     def region(self, start: tuple[int, ...], shape: tuple[int, ...]) -> Checked:
         """A part: an operand of an instruction, over the last dimensions."""
@@ -146,6 +152,10 @@ class _Type:
 
     def __call__(self, value: Any) -> Any:
         target = self.numpy or numpy_dtype(self.dtype)
+        if isinstance(value, np.ndarray):
+            if self.dtype.is_float and target is self.numpy:
+                return value.astype(target)
+            return np.array([self(element) for element in value], target)
         if self.dtype.is_float:
             return target.type(value)
         if self.dtype is DType.BOOL:
@@ -182,7 +192,7 @@ def _extreme(builtin: Callable[..., Any], ufunc: Callable[..., Any]) -> Callable
 
 def _through_f64(fn: Callable[[float], Any]) -> Callable[[Any], Any]:
     """Compute in float64 and round once to the type of the operand."""
-    return lambda x: type(x)(fn(np.float64(x)))
+    return one_by_one(lambda x: type(x)(fn(np.float64(x))))
 
 
 def _invoke(name: str, *operands: tuple[Checked, tuple[int, ...]]) -> None:
@@ -211,6 +221,7 @@ def _prelude(seed: int) -> dict[str, Any]:
     words |= {dtype.value: _Type(dtype) for dtype in DType}
     words |= {
         "alloc": _alloc, "invoke": _invoke, "divide": _divide,
+        "lanes": lanes, "kept": kept, "choose": choose,
         "inf": np.float32(np.inf), "nan": np.float32(np.nan),
         "min": _extreme(min, np.minimum), "max": _extreme(max, np.maximum), "abs": abs,
         "exp": _through_f64(np.exp), "log": _through_f64(np.log), "sqrt": _through_f64(np.sqrt),
@@ -221,19 +232,29 @@ def _prelude(seed: int) -> dict[str, Any]:
         "cos": _through_f64(np.cos), "floor": _through_f64(np.floor), "isnan": np.isnan,
         "ceil": _through_f64(np.ceil), "round": _through_f64(np.rint),
         "lrint": lambda x: np.int32(np.rint(x)),
-        "flush": lambda x: np.copysign(x * 0, x) if abs(x) < np.finfo(x.dtype).tiny else x,
-        "tf32": _tf32,
-        "all_of": lambda *parts: all([bool(p) for p in parts]),
-        "any_of": lambda *parts: any([bool(p) for p in parts]),
+        "flush": one_by_one(
+            lambda x: np.copysign(x * 0, x) if abs(x) < np.finfo(x.dtype).tiny else x
+        ),
+        "tf32": one_by_one(_tf32),
+        "all_of": _truths(all, np.logical_and), "any_of": _truths(any, np.logical_or),
     }  # fmt: skip
     return words
 
 
+def _truths(builtin: Callable[..., bool], ufunc: Callable[..., Any]) -> Callable[..., Any]:
+    def judge(*parts: Any) -> Any:
+        if any(isinstance(p, np.ndarray) for p in parts):
+            return functools.reduce(ufunc, parts)
+        return builtin([bool(p) for p in parts])
+
+    return judge
+
+
 def _divide(a: Any, b: Any) -> Any:
-    if not isinstance(a, np.integer):
+    if not hasattr(a, "dtype") or a.dtype.kind not in "iu":
         return a / b
     whole = a // b
-    return whole + 1 if whole < 0 and whole * b != a else whole
+    return whole + ((whole < 0) & (whole * b != a)).astype(whole.dtype)
 
 
 def _normcdf(x: float) -> float:
@@ -248,114 +269,17 @@ def _tf32(x: Any) -> Any:
     return np.uint32((bits + 0x1000) & 0xFFFFE000).view(np.float32)
 
 
-class _Strict(ast.NodeTransformer):
-    """Makes Python's text mean what loop IR means: f32 literals, no short circuit, references.
-
-    An index that cannot be negative goes to the bare array (`A#` for `A`): NumPy refuses what
-    is too large, and that is four times as fast.
-    """
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if isinstance(node.value, ast.Name) and all(map(_is_natural, parts)):
-            return ast.Subscript(_raw(node.value.id, ast.Load()), node.slice, node.ctx)
-        self.generic_visit(node)
-        return node
-
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
-        match node:
-            case ast.Assign(targets=[ast.Name(name)]):
-                return [node, _bare(name)]  # an allocation; its type has sizes only
-        self.generic_visit(node)
-        return node
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        if isinstance(node.value, float):
-            return ast.Call(ast.Name("f32", ast.Load()), [node], [])
-        return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        if isinstance(node.op, ast.Div):
-            return ast.Call(ast.Name("divide", ast.Load()), [node.left, node.right], [])
-        return node
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        self.generic_visit(node)
-        name = "all_of" if isinstance(node.op, ast.And) else "any_of"
-        return ast.Call(ast.Name(name, ast.Load()), node.values, [])
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        assert isinstance(node.func, ast.Name)
-        if node.func.id == "invoke":
-            node.args = [node.args[0], *(self._reference(a) for a in node.args[1:])]
-            return node
-        if node.func.id in list(DType) and len(node.args) == 1 and _is_literal(node.args[0]):
-            return node  # f64(0.1) must not round to f32 first
-        self.generic_visit(node)
-        return node
-
-    def _reference(self, node: ast.expr) -> ast.expr:
-        assert isinstance(node, ast.Subscript)
-        parts = node.slice if isinstance(node.slice, ast.Tuple) else None
-        at = parts or ast.Tuple([node.slice], ast.Load())
-        return ast.Tuple([node.value, self.visit(at)], ast.Load())
-
-
-def _raw(name: str, context: ast.expr_context) -> ast.Name:
-    return ast.Name(f"{name}#", context)  # no buffer has such a name
-
-
-def _bare(name: str) -> ast.stmt:
-    """`A# = A.array`."""
-    array = ast.Attribute(ast.Name(name, ast.Load()), "array", ast.Load())
-    return ast.Assign([_raw(name, ast.Store())], array)
-
-
-def _is_natural(node: ast.expr) -> bool:
-    """Whether an index cannot be negative: sums and products of loop variables, sizes, numbers."""
-    match node:
-        case ast.Name():
-            return True
-        case ast.Constant(value=int(value)):
-            return value >= 0
-        case ast.BinOp(left, ast.Add() | ast.Mult() | ast.FloorDiv() | ast.Mod(), right):
-            return _is_natural(left) and _is_natural(right)
-        case _:
-            return False
-
-
-def _is_literal(node: ast.expr) -> bool:
-    inner = node.operand if isinstance(node, ast.UnaryOp) else node
-    return isinstance(inner, ast.Constant)
-
-
-def _is_buffer(arg: ast.arg) -> bool:
-    return isinstance(arg.annotation, ast.Subscript)
-
-
 @functools.lru_cache(maxsize=512)
 def _compile(text: str) -> Callable[[int], Callable[..., None]]:
     """The function of a text, ready to be bound to the order of one seed."""
-    module = ast.parse(text)
-    node = module.body[0]
-    assert isinstance(node, ast.FunctionDef)
-    node.decorator_list = []
-    node.name = "kernel#"  # a kernel may be called `range`, which its own text needs
-    buffers = [a for a in (*node.args.args, *node.args.kwonlyargs) if _is_buffer(a)]
-    for arg in (*node.args.args, *node.args.kwonlyargs):
-        arg.annotation = None
-    # The body as one module: an allocation becomes two statements.
-    strict = _Strict().visit(ast.Module(node.body, []))
-    node.body = [*(_bare(a.arg) for a in buffers), *strict.body]
-    code = compile(ast.fix_missing_locations(module), "<loop IR>", "exec")
+    code = python_code(text)
 
     def bind(seed: int) -> Callable[..., None]:
         env = _prelude(seed)
         exec(code, env)  # our own text, printed from the IR and never a user's
-        fn = env[node.name]
+        fn = env[NAME]
         if not callable(fn):
-            raise InternalError(detail=f"'{node.name}' is no function")
+            raise InternalError(detail="the text defines no function")
         return fn  # type: ignore[no-any-return]  # what exec defines has no static type
 
     return bind
