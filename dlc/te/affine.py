@@ -11,6 +11,8 @@ from dlc.te.simplify import canonical, surely_at_most, surely_divides, surely_eq
 from dlc.te.transform import free_vars, substitute
 from dlc.te.types import TensorType
 
+MOST_GROUP = 64  # iterations that are a group of a loop
+
 
 def split_terms(expr: Expr, names: frozenset[str] | set[str]) -> tuple[Expr, Expr]:
     """Write `expr` as a sum: (terms that read a variable of `names`, the other terms)."""
@@ -95,6 +97,16 @@ def whole_groups(extent: Expr, size: int) -> Expr:
     cut = count - count % size
     is_sure = surely_at_most(0, cut) and surely_at_most(cut, count)
     return cut if is_sure else count // size * size
+
+
+def are_whole_groups(count: Expr, extent: Expr) -> bool:
+    """Whether a count is that of whole groups of some size, by the way it is computed.
+
+    So it is at most the extent, which a proof may miss: quotients of quotients become one.
+    """
+    each = iterations(extent)
+    sizes = range(2, MOST_GROUP + 1)
+    return any(surely_equal(count, each // size * size) for size in sizes)
 
 
 def leaves_some(extent: Expr, size: int) -> bool:

@@ -9,6 +9,7 @@ from dlc.schedule.edit import renamed, swap_loop
 from dlc.schedule.loop import For, Func, Stmt, allocs, block, loops, substitute
 from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
 from dlc.schedule.simplify import hoist_stmt, simplify_stmt, tighten_stmt
+from dlc.te.affine import are_whole_groups
 from dlc.te.expr import Expr, Var, index, maximum
 from dlc.te.simplify import Bounds, canonical, surely_at_most, surely_equal
 from dlc.te.text import parse_expr
@@ -69,7 +70,8 @@ def _check(func: Func, target: For, cut: Expr) -> None:
     if free_vars(cut) - set(func.sizes):
         refuse("partition", func, f"'{cut}' reads something that is no size variable")
     runs = maximum(target.extent, 0)  # an extent below zero is none
-    if not (surely_at_most(0, cut) and surely_at_most(cut, runs)):
+    is_there = surely_at_most(0, cut) and surely_at_most(cut, runs)
+    if not (is_there or are_whole_groups(cut, target.extent)):
         refuse("partition", func, f"{what} are not surely there")
     if surely_equal(cut, 0) or surely_equal(cut, target.extent):
         refuse("partition", func, f"{what} leave an empty part")

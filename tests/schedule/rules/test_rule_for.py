@@ -12,6 +12,8 @@ from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.pool import AveragePool
 from dlc.graph.ops.reduce import Reduce
+from dlc.schedule.abstract_sizes import abstract_sizes
+from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.loop import loops
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import (
@@ -29,8 +31,11 @@ from dlc.schedule.rules import (
     window,
     window_contract,
 )
+from dlc.schedule.text import parse_func
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import written_out
+from dlc.te.simplify import canonical
+from dlc.te.text import parse_expr
 from tests.schedule.rules.cases import CASES
 from tests.schedule.rules.nests import AVX2, AVX512, SSE, assert_agree, func, prepared, tensor
 from tests.schedule.rules.products import dense_bias_relu
@@ -170,6 +175,40 @@ def test_a_refused_step_leaves_the_kernel_to_other_rules(
     assert "contract is left to other rules" in caplog.text
     assert {r.levelno for r in caplog.records} == {logging.INFO}  # not a user's to read
     caplog.clear()
+
+
+SLICED = """
+def f(n: size, X: f32[999, 48], W: f32[48, 32], *, out: f32[ROWS, 32]):
+    part = alloc(f32[ROWS, 48], "local")
+    sums = alloc(f32[ROWS, 32], "local")
+    for i in range(ROWS):
+        for k in range(48):
+            part[i, k] = X[START + i, k]
+    for i_1 in range(ROWS):
+        for j in range(32):
+            sums[i_1, j] = 0.0
+            for k_1 in range(48):
+                sums[i_1, j] += part[i_1, k_1] * W[k_1, j]
+    for i_2 in range(ROWS):
+        for j_1 in range(32):
+            out[i_2, j_1] = sums[i_2, j_1]
+"""
+
+
+@pytest.mark.parametrize("n", [0, 9, 20])
+def test_rows_between_two_ends_that_a_run_tells_are_tiled(
+    n: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a table of positions, of which a sequence reads what its length needs, both ways."""
+    start = "max(0, min((1500 - n if 501 - n < 0 else 501 - n), 999))"
+    rows = str(canonical(parse_expr(f"max(min(n + 498, 999) - {start}, 0)")))
+    whole = parse_func(SLICED.replace("ROWS", rows).replace("START", start))
+    plain, passed = abstract_sizes(whole)
+    caplog.set_level(logging.INFO)
+    fast = optimize(plain, AVX512)
+    assert "is left to other rules" not in caplog.text
+    sizes = zip(plain.sizes, passed, strict=True)
+    assert_agree(plain, fast, {name: evaluate_size(value, {"n": n}) for name, value in sizes})
 
 
 def test_a_loop_whose_vectors_are_refused_stays_as_it_is(
