@@ -16,7 +16,7 @@ from dlc.schedule.edit import loops_around
 from dlc.schedule.instruction import ADDED_APART, DOT_2XBF16_F32
 from dlc.schedule.loop import For, If, loops
 from dlc.schedule.rules.contraction import Contraction
-from dlc.schedule.rules.open_rests import group_columns, open_rests, vectors_of
+from dlc.schedule.rules.open_rests import group_columns, open_rests, rests_within, vectors_of
 from dlc.schedule.rules.prepare import loop_around
 from dlc.schedule.rules.tile import (
     LARGE,
@@ -91,6 +91,7 @@ def cut_tiles(
     cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, streams, columns_outside)
     if columns_outside and found.within is None and is_far(found, target):
         cut = replace(cut, found=group_columns(trace, found, cut.body(), target))
+    cut = replace(cut, found=rests_within(trace, cut.found, lanes))
     rests = open_rests(trace, cut.found, lanes)
     cuts = [cut, *(replace(cut, found=part, knobs={}, rest=rows) for part, rows in rests)]
     return [leaf for cut in cuts for part in cut.columns() for leaf in cut.rows(part)]

@@ -96,6 +96,17 @@ def group_columns(trace: Trace, found: Contraction, tile: int, target: Target) -
     return replace(found, batch=(), columns=columns, lane=lane)
 
 
+def rests_within(trace: Trace, found: Contraction, lanes: int) -> Contraction:
+    """Leave what tiles leave of each matrix of a larger nest with that matrix.
+
+    Its columns are still near then, where those of all matrices are not.
+    """
+    if found.within is None or not found.batch or not _leaves_rows(trace, found, lanes):
+        return found
+    trace.do("reorder", (*found.batch, *found.rows, *found.columns, found.lane))
+    return replace(found, batch=())
+
+
 def _are_tiles(trace: Trace, found: Contraction) -> bool:
     """Whether several rows make the same choice."""
     return any(trace.constant(row) != 1 for row in found.rows)

@@ -16,9 +16,10 @@ After:
 
 Columns are the outer loop where there are more weights than a strip pays for; each group of them
 then transforms its weights by itself, where otherwise all are before the strips. The columns of a
-tile, of its pixels and of its sums, are in registers; tiles of one axis have none. Results of a
-volume add up several images: a strip has the rows of some of them, and of all images that they
-need.
+tile, of its pixels and of its sums, are in registers; tiles of one axis have none. Products pass
+the tiles of an image one after the other, as one line of them: rows of tiles are short. Results
+of a volume add up several images: a strip has the rows of some of them, and of all images that
+they need.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, allocs
+from dlc.schedule.loop import For, Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.inner import products_space, schedule_products
 from dlc.schedule.rules.tile import most_rows
@@ -272,6 +273,7 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
         if outside:
             trace.do("compute_at", found.weights, groups)
         _operand(trace, found.weights, found.weight_columns, weights, target, parallel=not outside)
+    _fuse_rows(trace, found)
     schedule_products(
         trace, found.sums, target, knobs, chain(found.tile, found.positions, shape.depth)
     )
@@ -320,7 +322,7 @@ def _order(
         a tile.
     """
     tops, inner = zip(*map(trace.split, found.rows, found.tile), strict=True)
-    strip, row = trace.split(tops[0], plan.strip)
+    strip, row = trace.split(tops[0], plan.strip) if plan.strip else ("", tops[0])
     rows = (row, *tops[1:])
     groups, block = trace.split(found.block, plan.group)
     images = () if found.image is None else (trace.split(found.image, plan.images),)
@@ -330,13 +332,29 @@ def _order(
         whole = trace.constant(groups)
         assert whole is not None
         place, groups = trace.split(groups, whole)
-        trace.do("reorder", (found.lead, place, groups, *of_volume, strip, *below))
+        strips = (strip,) if strip else ()
+        trace.do("reorder", (found.lead, place, groups, *of_volume, *strips, *below))
         trace.do("parallel", groups)
-        return place, groups, strip, rows[-1], inner
+        return place, groups, strip or groups, rows[-1], inner
     trace.do("reorder", (found.lead, *of_volume, strip, groups, *below))
     fused = trace.fuse_all([found.lead, *of_volume, strip])
     trace.do("parallel", fused)
     return fused, groups, groups, rows[-1], inner
+
+
+def _fuse_rows(trace: Trace, found: Transformed) -> None:
+    """Let the tiles of an image lie one behind the other, and their products be one loop.
+
+    Rows of which only some are there, as of the last strip of an open number, stay as they are.
+    """
+    *_, row, column, _ = trace.stage(found.sums).names
+    body = trace.loop(row).body
+    if len(found.rows) != 2 or found.image is not None or not isinstance(body, For):
+        return
+    trace.fuse_all([row, column])
+    for name in (found.operand, found.sums):
+        rank = len(allocs(trace.func.body)[name].buffer.type.shape)
+        trace.do("fuse_dims", name, rank - 3)
 
 
 def _operand(

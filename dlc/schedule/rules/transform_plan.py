@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 
 from dlc.core.target import Target
@@ -76,7 +76,7 @@ class Shape:
 class Plan:
     """What a strip has, vectors of columns of a group, and whether columns are outside."""
 
-    strip: int  # rows of tiles
+    strip: int  # rows of tiles; 0 is all of them
     group: int
     columns_outside: bool
     images: int = 1
@@ -90,10 +90,21 @@ def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
     each = product(strips, groups, (False, True), images)
     options = [Plan(*values) for values in each]
     options = [p for p in options if p.images == 1 or _fits(shape, p, target)]
+    options = [_of_all_tiles(shape, p) for p in options]
     wanted = (knobs.get(name, -1) for name in ("strip", "group", "columns_outer", "images"))
     for field, value in zip(fields(Plan), wanted, strict=True):
         options = [p for p in options if getattr(p, field.name) == value] or options
     return min(options, key=lambda plan: cycles(shape, plan, target))
+
+
+def _of_all_tiles(shape: Shape, plan: Plan) -> Plan:
+    """A plan whose products have the tiles of all rows one behind the other.
+
+    Rows of tiles of which a run tells how many there are, and how long, are short where there are
+    many weights: by themselves they feed few multiply-adds for each weight.
+    """
+    is_open = shape.high is None and shape.wide is None and shape.volume == Volume()
+    return replace(plan, strip=0) if is_open and plan.columns_outside else plan
 
 
 def _fits(shape: Shape, plan: Plan, target: Target) -> bool:
@@ -103,7 +114,8 @@ def _fits(shape: Shape, plan: Plan, target: Target) -> bool:
 
 def _operand_bytes(shape: Shape, plan: Plan) -> int:
     """What the images that a strip needs take, transformed."""
-    rows = min(plan.strip, shape.high or OPEN_ROWS)
+    high = shape.high or OPEN_ROWS
+    rows = min(plan.strip or high, high)
     tiles = shape.volume.needed(plan.images) * rows * (shape.wide or OPEN_ROWS)
     return tiles * shape.positions * shape.channels * shape.element_bytes
 
@@ -126,10 +138,11 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     narrow = 1.15 if plan.group == 1 and target.multiply_adds > 1 else 1.0  # a vector a broadcast
     if shape.wide is None:
         narrow *= 1 + LONELY * max(0, OPEN_GROUP - plan.group)
-    rows = plan.images * min(plan.strip, high) * wide
+    strip_rows = min(plan.strip or high, high)
+    rows = plan.images * strip_rows * wide
     few = max(1.0, 12 / rows)  # rows feed too few multiply-adds for each load
     total = products * narrow * math.sqrt(math.sqrt(few))
-    strips = lead * (images // plan.images) * -(-high // plan.strip)
+    strips = lead * (images // plan.images) * -(-high // strip_rows)
     needed = volume.needed(plan.images)
     made = volume.needed(images) if plan.columns_outside else needed * (images // plan.images)
     transformed = made * math.ceil(shape.channels / lanes) + images * shape.blocks
@@ -147,8 +160,11 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     if plan.columns_outside:
         tasks, whole = groups, made * tiles * shape.positions * shape.channels * shape.element_bytes
         far = given + (strip * strips * groups + whole * WRITTEN if whole + sums > near else 0)
-        if shape.are_bytes and weights / groups + sums > near:
-            far += lead * weights * (1 + WRITTEN)
+        if weights / groups + sums > near:
+            if shape.are_bytes:
+                far += lead * weights * (1 + WRITTEN)
+            elif shape.axes == 2:  # each strip reads those of a group again
+                far += weights * (strips // lead - 1)
     else:
         tasks = strips
         is_near = weights + strip + sums <= near

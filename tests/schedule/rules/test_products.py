@@ -16,6 +16,7 @@ from dlc.graph.ops.binary import Add, Where
 from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.matmul import Einsum, MatMul, MatMulPacked
 from dlc.graph.ops.shape import Slice
+from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.interpret import evaluate_size, run_func
 from dlc.schedule.loop import (
     Alloc,
@@ -125,7 +126,21 @@ def test_strips_of_repaired_sums_have_no_more_lines_than_there_are() -> None:
 def test_an_image_of_an_open_height_is_transformed_by_a_few_rows_of_tiles() -> None:
     """Fewer than a line of an open length is, of which each row is one tile."""
     fast = optimize(winograd(N * 16, 4), AVX512)
-    assert allocs(fast.body)["sums"].buffer.type.shape[-3] == Const(4, INDEX)
+    assert allocs(fast.body)["sums"].buffer.type.shape[-2] == Const(4 * 2, INDEX)  # of two tiles
+
+
+def test_products_pass_all_tiles_of_an_open_image_as_one_line() -> None:
+    """Rows of few tiles, as small images have, would read weights from afar for each row."""
+    x = tensor("x", 1, 32, N + 2, M + 2, 16)
+    u, w = tensor("u", 6, 6, 32, 32, 16, 16), tensor("w", 32, 32, 3, 3, 16, 16)
+    plain = func((x, u, w), ConvWinograd(out=(4, 4)).compute(x, u, w))
+    fast = optimize(plain, AVX512)
+    tiles = "(m + 3) // 4 * ((n + 3) // 4)"
+    assert str(allocs(fast.body)["sums"].buffer.type.shape[-2]) == tiles
+    rests = [f for f in loops(fast.body).values() if "_rest" in f.var]
+    positions = [f for f in rests if f.extent == Const(6, INDEX)]
+    assert rests
+    assert not positions  # they follow what they are left of: weights are near then
 
 
 @pytest.mark.parametrize(
