@@ -1,8 +1,9 @@
 """The oracle: run loop IR with NumPy by executing its own text.
 
-Slow and obvious on purpose, and stricter than any machine: indices outside a buffer raise (NumPy
+Obvious on purpose, and stricter than any machine: indices outside a buffer raise (NumPy
 alone accepts negative ones), what was never stored is NaN or a strange number, and loops that
-promise no order run in a shuffled one, so a wrong `parallel` gives a wrong answer here.
+promise no order run in a shuffled one, so a wrong `parallel` gives a wrong answer here; only where
+no order can change anything do all iterations run together (`interpret_lanes`).
 """
 
 from __future__ import annotations

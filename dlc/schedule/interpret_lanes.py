@@ -2,7 +2,8 @@
 
 One iteration after another costs Python's time for every element. All may run together where each
 buffer that the loop stores to is indexed along one dimension by the loop's own variable, in one
-and the same way: then no iteration touches what another does, and every order gives the same bits.
+and the same way: then no iteration touches what another does, and every order gives the same bits,
+but for the signs of NaN.
 """
 
 from __future__ import annotations
@@ -15,28 +16,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 Lanes = NDArray[Any]
-_FEWEST = 8  # iterations; fewer are faster one by one
+_FEWEST = 8  # iterations; fewer are faster one by one: an array costs as much as some elements
 _ARITHMETIC = (
     ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod,
     ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift,
 )  # fmt: skip
 
 
-def at_once(loop: ast.For, same: Mapping[str, str]) -> bool:
-    """Whether all iterations of a loop may run together, and of no loop inside of it.
+def loops_at_once(tree: ast.AST, same: Mapping[str, str]) -> frozenset[ast.AST]:
+    """The loops all of whose iterations may run together: no loop inside of one is another.
 
     `same` has the outputs that are stored in the memory of an input.
     """
+    found = set[ast.AST]()
+
+    def visit(node: ast.AST) -> bool:
+        inside = [visit(child) for child in ast.iter_child_nodes(node)]
+        if any(inside) or not (isinstance(node, ast.For) and _is_at_once(node, same)):
+            return any(inside)
+        found.add(node)
+        return True
+
+    visit(tree)
+    return frozenset(found)
+
+
+def _is_at_once(loop: ast.For, same: Mapping[str, str]) -> bool:
     match _extent(loop):
         case ast.Constant(int(count)) if count < _FEWEST:
             return False
-    inner = [n for n in ast.walk(loop) if isinstance(n, ast.For) and n is not loop]
-    if any(at_once(each, same) for each in inner):
-        return False
     lane = loop_variable(loop)
     if not all(_is_of_arrays(statement, lane) for statement in loop.body):
         return False
-    changing = {lane, *map(loop_variable, inner)}
+    changing = {loop_variable(node) for node in ast.walk(loop) if isinstance(node, ast.For)}
     return all(_apart(indices, lane, changing) for indices in _touched(loop, same))
 
 
@@ -58,6 +70,7 @@ def lanes(extent: int, **notes: int) -> list[Lanes]:
 
 def kept(of: Lanes, condition: Lanes) -> list[Lanes]:
     """The iterations in which a condition holds, for a loop in the place of an `if`."""
+    condition = np.broadcast_to(condition, of.shape)  # one for all where all chose alike before
     return [of[condition]] if condition.any() else []
 
 
@@ -65,6 +78,7 @@ def choose(
     condition: Lanes, then: Callable[[Lanes], Any], other: Callable[[Lanes], Any], of: Lanes
 ) -> Any:
     """`then if condition else other`, each computed in its own iterations alone."""
+    condition = np.broadcast_to(condition, of.shape)
     if condition.all():
         return then(of)
     if not condition.any():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from types import CodeType
 
 from dlc.core.types import DType
-from dlc.schedule.interpret_lanes import at_once, loop_variable, mentions
+from dlc.schedule.interpret_lanes import loop_variable, loops_at_once, mentions
 
 NAME = "kernel#"  # of the function: one called `range` needs that word in its own text
 
@@ -25,7 +24,8 @@ def python_code(text: str) -> CodeType:
     for arg in (*node.args.args, *node.args.kwonlyargs):
         arg.annotation = None
     # The body as one module: an allocation becomes two statements.
-    strict = _Strict(same).visit(ast.Module(node.body, []))
+    body = ast.Module(node.body, [])
+    strict = _Strict(loops_at_once(body, same)).visit(body)
     node.body = [*(_bare(a.arg) for a in buffers), *strict.body]
     return compile(ast.fix_missing_locations(module), "<loop IR>", "exec")
 
@@ -37,13 +37,13 @@ class _Strict(ast.NodeTransformer):
     is too large, and that is four times as fast. Iterations that share no element run together.
     """
 
-    def __init__(self, same: Mapping[str, str]) -> None:
-        self.same = same  # outputs in the memory of inputs
+    def __init__(self, at_once: frozenset[ast.AST]) -> None:
+        self.at_once = at_once  # loops whose iterations run together
         self.lane: str | None = None  # the variable of the iterations that run together
         self.depth = 0  # of conditions among them
 
     def visit_For(self, node: ast.For) -> ast.For:
-        if self.lane is not None or not at_once(node, self.same):
+        if node not in self.at_once:
             self.generic_visit(node)
             return node
         self.lane = loop_variable(node)

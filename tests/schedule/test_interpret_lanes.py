@@ -7,7 +7,7 @@ import pytest
 
 from dlc.schedule import interpret, interpret_syntax
 from dlc.schedule.interpret import run_func
-from dlc.schedule.interpret_lanes import at_once
+from dlc.schedule.interpret_lanes import loops_at_once
 from tests.schedule.data import parse
 
 RANDOM = np.random.default_rng(0)
@@ -31,6 +31,9 @@ TOGETHER = {
     "casts": "for j in {kind}(40):\n    Y[0, j] = f32(i8(A[0, j] * 200.0)) + f32(u8(j * 9))\n"
     "    Y[1, j] = f32(i32(B[0, j] * 9.0) / i32(4)) + f32(j // 7 - j % 3)",
     "a gather": "for j in {kind}(40):\n    Y[0, j] = A[2, index(P[j])]",
+    "one condition for all": "for j in {kind}(40):\n"
+    "    Y[0, j] = (exp(A[0, j]) if (1 if j < 40 else 2) < 2 else 2.0)\n"
+    "    if (0.0 if j < 40 else A[0, j]) < 1.0:\n        Y[1, j] = exp(A[1, j])",
     "truths": "for j in {kind}(40):\n"
     "    Y[0, j] = (1.0 if A[0, j] < B[0, j] or isnan(A[1, j]) else f32(A[2, j] < 0.0))",
 }
@@ -44,6 +47,9 @@ APART = {
     "memory of its own": 'for j in range(40):\n    t = alloc(f32[1], "local")\n'
     "    t[0] = A[0, j]\n    Y[0, j] = t[0]",
     "few": "for j in range(7):\n    Y[0, j] = A[0, j]",
+    "sums of so many": "for j in range(40):\n    Y[0, j] = 0.0\n    for k in range(j):\n"
+    "        Y[0, j] += A[0, k]",
+    "a power": "for j in range(40):\n    Y[0, j] = A[0, j] ** 2.0",
     "a negation": "for j in range(40):\n    if not A[0, j] < 0.0:\n        Y[0, j] = 1.0",
 }
 
@@ -55,9 +61,12 @@ def function(body, head=""):
     )
 
 
-def outer_loop(body):
-    (loop,) = ast.parse(body).body
-    return loop
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    """What one test has run together is no other's."""
+    interpret._compile.cache_clear()
+    yield
+    interpret._compile.cache_clear()
 
 
 def result(func):
@@ -71,26 +80,24 @@ def result(func):
 def test_together_is_as_one_by_one(name, kind, monkeypatch):
     func = function(TOGETHER[name].format(kind=kind))
     together = result(func)
-    monkeypatch.setattr(interpret_syntax, "at_once", lambda loop, same: False)
+    monkeypatch.setattr(interpret_syntax, "loops_at_once", lambda tree, same: frozenset())
     np.testing.assert_array_equal(together, result(func))
-    interpret._compile.cache_clear()
 
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_some_loop_runs_at_once(name):
-    loop = outer_loop(TOGETHER[name].format(kind="range"))
-    assert any(at_once(n, {}) for n in ast.walk(loop) if isinstance(n, ast.For))
+    assert loops_at_once(ast.parse(TOGETHER[name].format(kind="range")), {})
 
 
 @pytest.mark.parametrize("name", APART)
 def test_what_shares_an_element_runs_one_by_one(name):
-    assert not at_once(outer_loop(APART[name]), {})
+    assert not loops_at_once(ast.parse(APART[name]), {})
 
 
 def test_an_output_in_the_memory_of_an_input_is_the_same_memory():
     body = "for j in range(39):\n    Y[0, j + 1] = A[0, j]"
-    assert at_once(outer_loop(body), {})
-    assert not at_once(outer_loop(body), {"Y": "A"})
+    assert loops_at_once(ast.parse(body), {})
+    assert not loops_at_once(ast.parse(body), {"Y": "A"})
     got = run_func(function(body, '@in_place(Y="A")\n'), {}, {"A": A, "B": B, "P": P})["Y"]
     np.testing.assert_array_equal(got[0], np.repeat(A[0, 0], 40))
 

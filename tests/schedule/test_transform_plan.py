@@ -58,6 +58,10 @@ def test_all_rows_of_an_open_image_are_one_strip_where_columns_are_outside() -> 
     outside = choose_plan(open_shape, TWO_CORES, {"columns_outer": 1})
     assert (outside.strip, outside.columns_outside) == (0, True)
     assert choose_plan(open_shape, TWO_CORES, {"columns_outer": 0}).strip == 4
+    for channels in (16, 64, 512):  # 0 is the analytic choice
+        shape = replace(open_shape, depth=channels, blocks=channels // 16)
+        analytic = dict.fromkeys(("strip", "group", "images"), 0)
+        assert choose_plan(shape, TWO_CORES, analytic) == choose_plan(shape, TWO_CORES, {})
 
 
 VOLUME = Shape(1, 7, 7, 36, 3 * 128, 8, Volume(images=16, taps=3, stride=1, reach=3))

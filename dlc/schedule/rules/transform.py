@@ -322,7 +322,7 @@ def _order(
         a tile.
     """
     tops, inner = zip(*map(trace.split, found.rows, found.tile), strict=True)
-    strip, row = trace.split(tops[0], plan.strip) if plan.strip else ("", tops[0])
+    strip, row = trace.split(tops[0], plan.strip) if plan.strip else (None, tops[0])
     rows = (row, *tops[1:])
     groups, block = trace.split(found.block, plan.group)
     images = () if found.image is None else (trace.split(found.image, plan.images),)
@@ -336,6 +336,7 @@ def _order(
         trace.do("reorder", (found.lead, place, groups, *of_volume, *strips, *below))
         trace.do("parallel", groups)
         return place, groups, strip or groups, rows[-1], inner
+    assert strip is not None, "only where columns are outside are all rows one strip"
     trace.do("reorder", (found.lead, *of_volume, strip, groups, *below))
     fused = trace.fuse_all([found.lead, *of_volume, strip])
     trace.do("parallel", fused)
@@ -345,11 +346,13 @@ def _order(
 def _fuse_rows(trace: Trace, found: Transformed) -> None:
     """Let the tiles of an image lie one behind the other, and their products be one loop.
 
-    Rows of which only some are there, as of the last strip of an open number, stay as they are.
+    Rows of which only some are there, as of the last strip of an open number, stay as they are: a
+    guard stands in their loop.
     """
+    if len(found.rows) != 2 or found.image is not None:
+        return
     *_, row, column, _ = trace.stage(found.sums).names
-    body = trace.loop(row).body
-    if len(found.rows) != 2 or found.image is not None or not isinstance(body, For):
+    if not isinstance(trace.loop(row).body, For):
         return
     trace.fuse_all([row, column])
     for name in (found.operand, found.sums):

@@ -90,10 +90,10 @@ def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
     each = product(strips, groups, (False, True), images)
     options = [Plan(*values) for values in each]
     options = [p for p in options if p.images == 1 or _fits(shape, p, target)]
-    options = [_of_all_tiles(shape, p) for p in options]
     wanted = (knobs.get(name, -1) for name in ("strip", "group", "columns_outer", "images"))
     for field, value in zip(fields(Plan), wanted, strict=True):
         options = [p for p in options if getattr(p, field.name) == value] or options
+    options = [_of_all_tiles(shape, p) for p in options]
     return min(options, key=lambda plan: cycles(shape, plan, target))
 
 
@@ -164,7 +164,7 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
             if shape.are_bytes:
                 far += lead * weights * (1 + WRITTEN)
             elif shape.axes == 2:  # each strip reads those of a group again
-                far += weights * (strips // lead - 1)
+                far += weights * (strips - lead)
     else:
         tasks = strips
         is_near = weights + strip + sums <= near
