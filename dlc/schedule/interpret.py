@@ -29,6 +29,9 @@ from dlc.te.expr import Const, Expr, Var, fold_ints
 Array = NDArray[Any]
 Index = int | Array | tuple[int | Array, ...]  # of one element, or of one for each lane
 _NARROW_INTS = frozenset(dtype.numpy_name for dtype in NARROW_INTS)  # NumPy calls none an integer
+_OF_ARRAYS = frozenset(
+    {np.exp, np.log, np.log1p, np.sqrt, np.tanh, np.sin, np.cos, np.floor, np.ceil, np.rint}
+)
 _POISON = 0x5A5A5A5A5A5A5A5A  # what an integer holds before the first store
 
 
@@ -154,9 +157,7 @@ class _Type:
     def __call__(self, value: Any) -> Any:
         target = self.numpy or numpy_dtype(self.dtype)
         if isinstance(value, np.ndarray):
-            if self.dtype.is_float and target is self.numpy:
-                return value.astype(target)
-            return np.array([self(element) for element in value], target)
+            return self._all(value, target)
         if self.dtype.is_float:
             return target.type(value)
         if self.dtype is DType.BOOL:
@@ -165,6 +166,21 @@ class _Type:
             wrapped = np.asarray(int(value) & ((1 << 64) - 1), np.uint64).astype(target)[()]
             return int(wrapped) if self.dtype is DType.INDEX else wrapped
         return self._saturate(float(value), target)
+
+    def _all(self, values: Array, target: np.dtype[Any]) -> Array:
+        """The same of many: at once where NumPy means what loop IR means."""
+        source = values.dtype.kind  # "V" of what NumPy does not know
+        if self.dtype is DType.BOOL:
+            return np.asarray(values != 0)
+        if self.numpy and (self.dtype.is_float or source in "biu"):
+            return values.astype(target)
+        if self.dtype is DType.BF16 and source == "f":
+            return values.astype(target)
+        if self.numpy and source == "f" and self.dtype.bits <= 32:
+            limits = np.iinfo(target)
+            whole = np.trunc(np.nan_to_num(values.astype(np.float64)))
+            return whole.clip(limits.min, limits.max).astype(target)
+        return np.array([self(value) for value in values], target)
 
     def _saturate(self, value: float, target: np.dtype[Any]) -> Any:
         high = 2 ** (self.dtype.bits - self.dtype.is_signed) - 1
@@ -191,9 +207,16 @@ def _extreme(builtin: Callable[..., Any], ufunc: Callable[..., Any]) -> Callable
     return choose
 
 
-def _through_f64(fn: Callable[[float], Any]) -> Callable[[Any], Any]:
+def _through_f64(fn: Callable[..., Any]) -> Callable[[Any], Any]:
     """Compute in float64 and round once to the type of the operand."""
-    return one_by_one(lambda x: type(x)(fn(np.float64(x))))
+
+    def apply(x: Any) -> Any:
+        if not isinstance(x, np.ndarray):
+            return type(x)(fn(np.float64(x)))
+        wide = x.astype(np.float64)
+        return (fn(wide) if fn in _OF_ARRAYS else np.array([*map(fn, wide)])).astype(x.dtype)
+
+    return apply
 
 
 def _invoke(name: str, *operands: tuple[Checked, tuple[int, ...]]) -> None:
@@ -233,9 +256,7 @@ def _prelude(seed: int) -> dict[str, Any]:
         "cos": _through_f64(np.cos), "floor": _through_f64(np.floor), "isnan": np.isnan,
         "ceil": _through_f64(np.ceil), "round": _through_f64(np.rint),
         "lrint": lambda x: np.int32(np.rint(x)),
-        "flush": one_by_one(
-            lambda x: np.copysign(x * 0, x) if abs(x) < np.finfo(x.dtype).tiny else x
-        ),
+        "flush": lambda x: np.where(abs(x) < np.finfo(x.dtype).tiny, np.copysign(x * 0, x), x)[()],
         "tf32": one_by_one(_tf32),
         "all_of": _truths(all, np.logical_and), "any_of": _truths(any, np.logical_or),
     }  # fmt: skip

@@ -30,6 +30,9 @@ TOGETHER = {
     "    Y[0, j] = exp(A[0, j]) + erf(B[0, j]) * flush(A[1, j]) + tanh(f32(f64(B[1, j])))",
     "casts": "for j in {kind}(40):\n    Y[0, j] = f32(i8(A[0, j] * 200.0)) + f32(u8(j * 9))\n"
     "    Y[1, j] = f32(i32(B[0, j] * 9.0) / i32(4)) + f32(j // 7 - j % 3)",
+    "saturation": "for j in {kind}(40):\n"
+    "    Y[0, j] = f32(i32(A[0, j] * 1e20)) + f32(u8(A[1, j] * inf)) + f32(i32(A[2, j] - nan))\n"
+    "    Y[1, j] = f32(i64(A[0, j] * 1e30) // i64(3)) + f32(bf16(A[1, j])) + f32(f16(B[1, j]))",
     "a gather": "for j in {kind}(40):\n    Y[0, j] = A[2, index(P[j])]",
     "one condition for all": "for j in {kind}(40):\n"
     "    Y[0, j] = (exp(A[0, j]) if (1 if j < 40 else 2) < 2 else 2.0)\n"
