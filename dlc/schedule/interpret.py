@@ -1,15 +1,16 @@
 """The oracle: run loop IR with NumPy by executing its own text.
 
-Obvious on purpose, and stricter than any machine: indices outside a buffer raise (NumPy
-alone accepts negative ones), what was never stored is NaN or a strange number, and loops that
-promise no order run in a shuffled one, so a wrong `parallel` gives a wrong answer here; only where
-no order can change anything do all iterations run together (`interpret_lanes`).
+Obvious on purpose, and stricter than any machine: indices outside a buffer raise (NumPy alone
+accepts negative ones), what was never stored is NaN or a strange number, and loops that promise no
+order run in a shuffled one, so a wrong `parallel` gives a wrong answer here; only where no order
+can change anything do all iterations run together (`interpret_lanes`).
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from dlc.core.errors import InputError, InternalError
 from dlc.core.types import NARROW, NARROW_INTS, DType
 from dlc.schedule.instruction import INSTRUCTIONS
-from dlc.schedule.interpret_lanes import choose, kept, lanes, one_by_one
+from dlc.schedule.interpret_lanes import choose, kept, lanes
 from dlc.schedule.interpret_syntax import NAME, python_code
 from dlc.schedule.loop import Block, Buffer, Func, LoopKind
 from dlc.schedule.text import print_func
@@ -257,19 +258,11 @@ def _prelude(seed: int) -> dict[str, Any]:
         "ceil": _through_f64(np.ceil), "round": _through_f64(np.rint),
         "lrint": lambda x: np.int32(np.rint(x)),
         "flush": lambda x: np.where(abs(x) < np.finfo(x.dtype).tiny, np.copysign(x * 0, x), x)[()],
-        "tf32": one_by_one(_tf32),
-        "all_of": _truths(all, np.logical_and), "any_of": _truths(any, np.logical_or),
+        "tf32": _tf32,
+        "all_of": lambda *parts: functools.reduce(operator.and_, parts),
+        "any_of": lambda *parts: functools.reduce(operator.or_, parts),
     }  # fmt: skip
     return words
-
-
-def _truths(builtin: Callable[..., bool], ufunc: Callable[..., Any]) -> Callable[..., Any]:
-    def judge(*parts: Any) -> Any:
-        if any(isinstance(p, np.ndarray) for p in parts):
-            return functools.reduce(ufunc, parts)
-        return builtin([bool(p) for p in parts])
-
-    return judge
 
 
 def _divide(a: Any, b: Any) -> Any:
@@ -285,10 +278,8 @@ def _normcdf(x: float) -> float:
 
 def _tf32(x: Any) -> Any:
     """Source: PTX ISA 9.0, cvt.rna.tf32.f32."""
-    if x != x:
-        return x
-    bits = int(np.float32(x).view(np.uint32))
-    return np.uint32((bits + 0x1000) & 0xFFFFE000).view(np.float32)
+    rounded = ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(x != x, x, rounded)[()]
 
 
 @functools.lru_cache(maxsize=512)

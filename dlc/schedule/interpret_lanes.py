@@ -89,17 +89,6 @@ def choose(
     return result
 
 
-def one_by_one(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function of one element, for arrays as well; the type of its result is one for all."""
-
-    def apply(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return np.array([function(element) for element in value])
-        return function(value)
-
-    return apply
-
-
 def _extent(loop: ast.For) -> ast.expr:
     assert isinstance(loop.iter, ast.Call)
     return loop.iter.args[0]

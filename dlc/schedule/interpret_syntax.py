@@ -50,7 +50,7 @@ class _Strict(ast.NodeTransformer):
         self.generic_visit(node)
         self.lane = None
         assert isinstance(node.iter, ast.Call)
-        node.iter.func = ast.Name("lanes", ast.Load())
+        node.iter.func = _name("lanes")
         return node
 
     def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
@@ -62,7 +62,7 @@ class _Strict(ast.NodeTransformer):
         before = f"{self.lane}#{self.depth}"
         self.generic_visit(node)
         self.depth -= 1
-        part = ast.Call(ast.Name("kept", ast.Load()), [_name(self.lane), node.test], [])
+        part = ast.Call(_name("kept"), [_name(self.lane), node.test], [])
         return [
             ast.Assign([ast.Name(before, ast.Store())], _name(self.lane)),
             ast.For(ast.Name(self.lane, ast.Store()), part, node.body, []),
@@ -93,19 +93,19 @@ class _Strict(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if isinstance(node.value, float):
-            return ast.Call(ast.Name("f32", ast.Load()), [node], [])
+            return ast.Call(_name("f32"), [node], [])
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         if isinstance(node.op, ast.Div):
-            return ast.Call(ast.Name("divide", ast.Load()), [node.left, node.right], [])
+            return ast.Call(_name("divide"), [node.left, node.right], [])
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
         name = "all_of" if isinstance(node.op, ast.And) else "any_of"
-        return ast.Call(ast.Name(name, ast.Load()), node.values, [])
+        return ast.Call(_name(name), node.values, [])
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)
@@ -139,7 +139,7 @@ def _raw(name: str, context: ast.expr_context) -> ast.Name:
 
 def _bare(name: str) -> ast.stmt:
     """`A# = A.array`."""
-    array = ast.Attribute(ast.Name(name, ast.Load()), "array", ast.Load())
+    array = ast.Attribute(_name(name), "array", ast.Load())
     return ast.Assign([_raw(name, ast.Store())], array)
 
 

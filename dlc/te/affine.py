@@ -11,7 +11,7 @@ from dlc.te.simplify import canonical, surely_at_most, surely_divides, surely_eq
 from dlc.te.transform import free_vars, substitute
 from dlc.te.types import TensorType
 
-MOST_GROUP = 64  # iterations that are a group of a loop
+MOST_GROUP = 64  # iterations of a loop that are a group; larger ones are not looked for
 
 
 def split_terms(expr: Expr, names: frozenset[str] | set[str]) -> tuple[Expr, Expr]:

@@ -112,11 +112,15 @@ def _fits(shape: Shape, plan: Plan, target: Target) -> bool:
     return _operand_bytes(shape, plan) <= MAX_OPERAND * target.l2_bytes
 
 
+def _strip_rows(shape: Shape, plan: Plan) -> int:
+    """Rows of tiles of a strip: no more than there are."""
+    high = shape.high or OPEN_ROWS
+    return min(plan.strip or high, high)
+
+
 def _operand_bytes(shape: Shape, plan: Plan) -> int:
     """What the images that a strip needs take, transformed."""
-    high = shape.high or OPEN_ROWS
-    rows = min(plan.strip or high, high)
-    tiles = shape.volume.needed(plan.images) * rows * (shape.wide or OPEN_ROWS)
+    tiles = shape.volume.needed(plan.images) * _strip_rows(shape, plan) * (shape.wide or OPEN_ROWS)
     return tiles * shape.positions * shape.channels * shape.element_bytes
 
 
@@ -138,7 +142,7 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     narrow = 1.15 if plan.group == 1 and target.multiply_adds > 1 else 1.0  # a vector a broadcast
     if shape.wide is None:
         narrow *= 1 + LONELY * max(0, OPEN_GROUP - plan.group)
-    strip_rows = min(plan.strip or high, high)
+    strip_rows = _strip_rows(shape, plan)
     rows = plan.images * strip_rows * wide
     few = max(1.0, 12 / rows)  # rows feed too few multiply-adds for each load
     total = products * narrow * math.sqrt(math.sqrt(few))
