@@ -49,6 +49,15 @@ def random_feed(artefact: Path) -> dict[str, np.ndarray]:
     }
 
 
+def wait_until_quiet() -> None:
+    """onnxruntime's threads spin for a while after a run, and would take a core from the next."""
+    for _ in range(100):
+        before = time.process_time()
+        time.sleep(0.01)
+        if time.process_time() - before < 0.001:
+            return
+
+
 def times_ms(runs: dict[str, Run], seconds: float) -> dict[str, np.ndarray]:
     """Wall times of all engines, taken in turns."""
     found: dict[str, list[float]] = {name: [] for name in runs}
@@ -58,6 +67,7 @@ def times_ms(runs: dict[str, Run], seconds: float) -> dict[str, np.ndarray]:
     stop = time.perf_counter() + seconds * len(runs)
     while time.perf_counter() < stop:
         for name, run in runs.items():
+            wait_until_quiet()
             for _ in range(BURST):
                 start = time.perf_counter()
                 run()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PEERS = ("onnxruntime",)
 _ROUND_SECONDS = 0.1  # of one engine, before it is the other's turn
-_PAUSE_SECONDS = 0.01  # between turns: threads of the other engine may spin a while
+_QUIET_SECONDS = 1.0  # at most, before a turn: threads of the other engine may spin a while
 _WARMUP = 3  # runs at the start of each turn that do not count
 
 
@@ -103,10 +103,20 @@ def _race(entries: Sequence[Contestant], min_time: float) -> None:
     while True:
         turn = min(_ROUND_SECONDS, max(min_time - spent, 0.0))
         for entry in entries:
+            _wait_until_quiet()
             entry.turn(turn)
-            time.sleep(_PAUSE_SECONDS)
         spent += turn
         if spent >= min_time:
+            return
+
+
+def _wait_until_quiet() -> None:
+    """Return when no thread of this process runs any more, or after a while."""
+    stop = time.perf_counter() + _QUIET_SECONDS
+    while time.perf_counter() < stop:
+        before = time.process_time()
+        time.sleep(0.01)
+        if time.process_time() - before < 0.001:
             return
 
 
