@@ -53,6 +53,7 @@ HIDDEN = 0.5  # of reading transformed weights or of the rest, whichever is less
 MOVES = 3  # times that bytes are moved which are written, and read again
 DIRECT_SHARE = 0.85  # of the peak, that kernels without transforms reach
 LEAST_LOSS = {1: 50_000, 2: 200_000}  # by axes: cycles, for whose sake a kernel is compiled twice
+SMALL = {1: 64, 2: 16}  # by axes: results along each, of an image that may be too small to gain
 OPEN_SIZE = 64  # of a line, assumed where a run tells it
 OPEN_INPUT = 224  # of the images that a model takes, likewise: those of its layers follow
 TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, the last ones
@@ -106,19 +107,20 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     """
     found: dict[Out, float] = {}
     for axes in _axes(node, context):
-        found |= _cycles(node, axes, context)
+        n, _, *sizes, _ = node.output.type.shape
+        found |= _cycles(node, axes, const_or_none(n), _assumed(sizes, context), context)
     return found
 
 
-def _cycles(node: Node, axes: int, context: PassContext) -> dict[Out, float]:
-    """The same of the tiles of some axes, the last ones."""
+def _cycles(
+    node: Node, axes: int, lead: int | None, assumed: Sequence[int], context: PassContext
+) -> dict[Out, float]:
+    """The same of the tiles of some axes, the last ones, for so many results of assumed sizes."""
     target = context.target
     ob, cb, *_, c = _weights(node)
-    n, _, *sizes, _ = node.output.type.shape
+    sizes = node.output.type.shape[2:-1]
     outer, of_tile = sizes[:-axes], sizes[-axes:]
-    assumed = _assumed(sizes, context)
     volume = _volume(node, assumed[0]) if outer else Volume()
-    lead = const_or_none(n)
     element_bytes = node.inputs[0].type.dtype.size_bytes
     found: dict[Out, float] = {}
     for out in _tiles(node, axes, context):
@@ -156,15 +158,19 @@ def least_cycles(editor: GraphEditor, node: Node, context: PassContext) -> float
 def fastest(node: Node, transformed: Mapping[Out, float], context: PassContext) -> Out | None:
     """The tile that takes least of some that take so long, None where direct sums take less.
 
-    Weights come while others are multiplied.
+    Weights come while others are multiplied. Of images that may be larger than assumed, larger
+    tiles are taken for it; of known ones, they need more weights for a gain that is small.
     """
-    out, cycles = min(transformed.items(), key=lambda item: item[1], default=(None, 0.0))
-    if out is None:
+    if not transformed:
         return None
-    read = 0.0 if isinstance(node.op, ConvBytes) else weight_bytes(node, out) / FAR_BYTES
-    hidden = HIDDEN * min(read, cycles - read)
-    margin = 1.0 if _is_open(node) else MARGIN  # images may be larger than assumed, and gain more
-    return out if cycles - hidden < direct_cycles(node, context) * margin else None
+    is_bytes, is_open = isinstance(node.op, ConvBytes), _is_open(node)
+    waited = dict(transformed)
+    for out, whole in transformed.items():
+        read = 0.0 if is_bytes else weight_bytes(node, out) / FAR_BYTES
+        waited[out] -= HIDDEN * min(read, whole - read)
+    out = min(transformed, key=(waited if is_open else transformed).__getitem__)
+    margin = 1.0 if is_open else MARGIN  # images may be larger than assumed, and gain more
+    return out if waited[out] < direct_cycles(node, context) * margin else None
 
 
 def weight_bytes(node: Node, out: Out) -> int:
@@ -175,19 +181,21 @@ def weight_bytes(node: Node, out: Out) -> int:
     return elements * DType.F32.size_bytes
 
 
-def run_cycles(node: Node, out: Out, cycles: float, context: PassContext) -> tuple[int, ...]:
+def run_cycles(node: Node, out: Out, context: PassContext) -> tuple[int, ...]:
     """What a run compares where it tells how large images are: see `ConvWinograd.cycles`.
 
     Nothing where they are known, however many there are, or where the smallest lose little. Tiles
-    of `out` results are estimated to take `cycles` in all.
+    of `out` results are estimated in an image that is small, as the choice is about such.
     """
     if not _is_open(node):
         return ()
-    n, _, *sizes, _ = node.output.type.shape
-    assumed, axes = _assumed(sizes, context), len(out)
-    images = (const_or_none(n) or 1) * prod(assumed[:-axes])
+    axes = len(out)
+    sizes = _assumed(node.output.type.shape[2:-1], context)
+    assumed = [min(size, SMALL[axes]) for size in sizes]
+    cycles = _cycles(node, axes, 1, assumed, context)[out]
+    images = prod(assumed[:-axes])
     read = weight_bytes(node, out) / FAR_BYTES
-    result = _multiply_cycles(node, context) / (images * prod(assumed[-axes:]))
+    result = _multiply_cycles(node, 1, assumed, context) / prod(assumed)
     tile = (cycles - read) / (images * prod(_tiles_along(assumed[-axes:], out)))
     more = read - _read_cycles(node)
     fewest = OPEN_STRIP if axes == 1 else 1
@@ -200,14 +208,15 @@ def direct_cycles(node: Node, context: PassContext) -> float:
     """An estimate of the time of a convolution as it is."""
     dtype = node.inputs[0].type.dtype
     rate = PAIR_RATE if dtype.is_float and context.multiplies_pairs else RATES[dtype.size_bytes]
-    return (_multiply_cycles(node, context) + _read_cycles(node)) / rate
-
-
-def _multiply_cycles(node: Node, context: PassContext) -> float:
-    """The time of multiply-adds of vectors of floats, of direct sums."""
-    ob, cb, *kernel, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
-    results = (const_or_none(n) or 1) * prod(_assumed(sizes, context))
+    products = _multiply_cycles(node, const_or_none(n) or 1, _assumed(sizes, context), context)
+    return (products + _read_cycles(node)) / rate
+
+
+def _multiply_cycles(node: Node, lead: int, assumed: Sequence[int], context: PassContext) -> float:
+    """The time of multiply-adds of vectors, of direct sums for so many results of assumed sizes."""
+    ob, cb, *kernel, c = _weights(node)
+    results = lead * prod(assumed)
     steps = results * prod(kernel) * summand_share(node) * cb * c * ob
     return multiply_cycles(steps, context.target)
 

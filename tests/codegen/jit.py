@@ -111,7 +111,10 @@ class Kernel:
         arrays: Mapping[str, np.ndarray],
         host: Host | None = None,
     ) -> dict[str, np.ndarray]:
-        """Outputs for inputs; nothing is aligned beyond its element type."""
+        """Outputs for inputs; nothing is aligned beyond its element type.
+
+        Arrays may have the shape that they had before `collapse` made dimensions one.
+        """
         host = host or Host()
         shared = dict(self.func.in_place)
         buffers: dict[str, np.ndarray] = {}
@@ -124,7 +127,7 @@ class Kernel:
             array, raw, first, last = _unaligned(shape, numpy_dtype(buffer.type.dtype))
             guards.append((raw, first, last))
             if buffer.name in arrays:
-                array[...] = arrays[buffer.name]
+                array[...] = np.reshape(arrays[buffer.name], shape)
             buffers[buffer.name] = array
         kinds = [ctypes.c_void_p, *[ctypes.c_int64] * len(sizes), *[ctypes.c_void_p] * len(buffers)]
         pointers = [buffers[b.name].ctypes.data for b in self.func.params]

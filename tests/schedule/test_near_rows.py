@@ -14,7 +14,7 @@ from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.interpret import evaluate_size, run_func
 from dlc.schedule.loop import For, Func, LoopKind, loops, walk
 from dlc.schedule.pipeline import optimize
-from tests.schedule.data import inputs
+from tests.schedule.data import inputs, run_alike
 
 TINY = Target(
     features=frozenset({"avx2", "fma"}), cores=1, l2_bytes=8192, thread_operations=1 << 40
@@ -57,7 +57,7 @@ def same(plain: Func, target: Target, **sizes: int) -> None:
     func, passed = abstract_sizes(plain)
     values = {n: evaluate_size(e, sizes) for n, e in zip(func.sizes, passed, strict=True)}
     arrays = inputs(plain, sizes)
-    got = run_func(optimize(func, target), values, arrays)["out"]
+    got = run_alike(optimize(func, target), func, values, arrays)["out"]
     np.testing.assert_array_equal(got, run_func(plain, sizes, arrays)["out"])
 
 
@@ -121,12 +121,15 @@ def test_strips_of_an_open_number_of_open_lines(width, images):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("height", "width"), [(0, 4), (5, 9), (8, 1), (16, 6), (25, 7)])
+@pytest.mark.parametrize(("height", "width"), [(0, 4), (5, 9), (8, 1), (16, 6), (25, 7), (20, 27)])
 def test_strips_of_an_open_image(height, width):
-    func = conv("hxw", "1x1")
-    assert strips(optimize(func, TINY))[:3] == ["h // 8 * 2", "2", "8"]
-    same(func, TINY, h=height, w=width)
+    lines = conv("hxw", "1x2")  # that others end
+    assert strips(optimize(lines, TINY))[:2] == ["h // 8 * 4", "8"]
+    same(lines, TINY, h=height, w=width + 1)
     same(conv("hxw", "3x3", 2), TINY, h=2 * height + 1, w=2 * width + 1)
+    whole = conv("hxw", "1x1")
+    assert strips(optimize(whole, TINY))[0] == "h * w // 256 * 4"
+    same(whole, TINY, h=height, w=width)
 
 
 def test_an_image_of_few_open_lines():

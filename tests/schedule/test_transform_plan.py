@@ -64,6 +64,13 @@ def test_all_rows_of_an_open_image_are_one_strip_where_columns_are_outside() -> 
         assert choose_plan(shape, TWO_CORES, analytic) == choose_plan(shape, TWO_CORES, {})
 
 
+def test_many_weights_meet_open_images_a_tile_of_registers_at_a_time() -> None:
+    """Each tile asks for the weights of the next position if it is the only one of its group."""
+    many, few = (Shape(1, None, None, 36, n, n // 16, strip=4) for n in (256, 128))
+    assert choose_plan(many, TWO_CORES, {"columns_outer": 1}).group == transform_plan.OPEN_TILE
+    assert choose_plan(few, TWO_CORES, {"columns_outer": 1}).group == 4
+
+
 VOLUME = Shape(1, 7, 7, 36, 3 * 128, 8, Volume(images=16, taps=3, stride=1, reach=3))
 
 

@@ -63,10 +63,9 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
             continue
         x, w = node.inputs
         array = editor.array(w)
-        found = None if array is None else _chosen(editor, node, context)
-        if array is None or found is None:
+        out = None if array is None else _chosen(editor, node, context)
+        if array is None or out is None:
             continue
-        out, cycles = found
         tile, axes = tile_of(node, out), len(out)
         if (w, tile) not in made:
             made[w, tile] = _of_tiles(editor, w, array, tile)
@@ -75,10 +74,8 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
             whole = ConvWinogradBytes(out=out, **outer)
             editor.update(replace(node, op=whole, inputs=(x, made[w, tile])))
             continue
-        of_run = run_cycles(node, out, cycles, context)
-        op = ConvWinograd(
-            out=out, steps=tile.steps, used=node.op.used, cycles=of_run, **outer
-        )  # fmt: skip
+        cycles = run_cycles(node, out, context)
+        op = ConvWinograd(out=out, steps=tile.steps, used=node.op.used, cycles=cycles, **outer)
         editor.update(replace(node, op=op, inputs=(x, made[w, tile], w)))
     return editor.finish()
 
@@ -92,11 +89,8 @@ def _of_tiles(editor: GraphEditor, w: Value, array: Array, tile: Tile) -> Value:
     return editor.constant(transformed, DType.F32, f"{w.name}_transformed")
 
 
-def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> tuple[Out, float] | None:
-    """The tile to transform by: where it is estimated to be fastest, or was measured to be.
-
-    And how many cycles it is estimated to take.
-    """
+def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None:
+    """The tile to transform by: where it is estimated to be fastest, or was measured to be."""
     transformed = transformed_cycles(node, context)
     if isinstance(node.op, ConvBytes):
         transformed = {o: c for o, c in transformed.items() if surely_fits(editor, node, o)}
@@ -113,5 +107,4 @@ def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> tuple[Out,
         default=next(way for way, out in ways.items() if out == default),
         cycles=lambda: (direct, *transformed.values()),
     )  # fmt: skip
-    out = ways[way]
-    return None if out is None else (out, transformed[out])
+    return ways[way]

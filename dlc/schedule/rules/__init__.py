@@ -190,21 +190,32 @@ def prepare(trace: Trace, target: Target) -> None:
     ):
         inline_moves(trace, kept)
         split_digits(trace, kept, target=target)
-        _collapse(trace, target)
+    _collapse(trace, target)
 
 
 def _collapse(trace: Trace, target: Target) -> None:
     """Make loops and dimensions one where rows or single elements are all that is told apart.
 
-    Rows that are more become longer, and vectors then fill them; other rules know more loops.
+    Rows that are more become longer, and vectors then fill them; other rules know more loops. Of
+    products, the open lines of an image become one, which leaves fewer rows to small tiles.
     """
     rule = rule_for(trace.func, target)
+    lines = _open_lines(trace, target) if rule is contract else 0
 
     def one(trial: Trace) -> None:
         trial.do("collapse")
         found = rule_for(trial.func, target)
         if found is not rule and (rule is not None or found is not row):
             refuse("collapse", trial.func, "another rule would take the nest")
+        if lines and _open_lines(trial, target) == lines:
+            refuse("collapse", trial.func, "the lines are told apart")
 
-    if rule is None or rule in _OF_LINES:
+    if rule is None or rule in _OF_LINES or lines > 1:
         trace.attempt(one)
+
+
+def _open_lines(trace: Trace, target: Target) -> int:
+    """How many loops over rows products have, if the last one is open; else 0."""
+    found = contract.match(trace.func, target)
+    is_open = found is not None and found.rows and trace.constant(found.rows[-1]) is None
+    return len(found.rows) if found is not None and is_open else 0

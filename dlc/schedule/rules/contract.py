@@ -49,6 +49,7 @@ OPEN_STEPS = 4  # the same of an open number of them: what is left runs one by o
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
 PREFETCH_SHARE = 4  # of the L1 cache at most a part of this is filled with what is asked for
 MAX_PASSES = 16  # tiles of rows that read the same columns; only the first finds them far away
+OPEN_PASSES = 2  # over columns between transforms, assumed where their number is open
 OPEN_ROWS = 128  # assumed altogether where their number is known at run time only
 ROWS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28)  # of a tile, to try
 COLUMNS = (0, 1, 2, 3, 4, 6)  # vectors of a tile, to try
@@ -233,7 +234,9 @@ class _Tiling:
             far = is_far(self.found, self.target) or self.shares_columns
             if not far or is_near or self.is_stream:
                 return
-            if ask_for_next(self.trace, leaf, total, inner[-1]):
+            is_tall = leaf.tile.high * leaf.tile.rows == self.tallest
+            passes = OPEN_PASSES if self.found.within is not None and is_tall else 1
+            if ask_for_next(self.trace, leaf, total, inner[-1], passes):
                 return
             ahead = self._bytes_ahead(leaf.tile)
         if ahead:

@@ -35,6 +35,7 @@ from dlc.schedule.rules.open_rests import apart
 from dlc.schedule.rules.stationary import column_tiles, row_tile
 from dlc.schedule.trace import Trace
 from dlc.te.affine import leaves_some
+from dlc.te.transform import free_vars
 
 MEMORY = 4
 """Rows of so many times the second cache come from memory. From the third cache, those of the next
@@ -101,7 +102,7 @@ def _choose(trace: Trace, found: Contraction, target: Target) -> _Strip | None:
     outside = next((n for n in range(len(counts), 0, -1) if counts[n - 1] is None), 0)
     known = [n for n in counts[outside:] if n is not None]
     tile = row_tile(trace, found, target)
-    dims = len(trace.stage(found.sum).store.index) - 3  # but for image, block and lane
+    dims = _image_dims(trace, found)
     if outside and (kind is TOGETHER or dims < 1):
         return None  # rows of an open matrix
     if outside and len(known) < dims:
@@ -116,6 +117,13 @@ def _choose(trace: Trace, found: Contraction, target: Target) -> _Strip | None:
         return None  # near columns pass a line anyway
     again = column_tiles(trace, found, tile, target)
     return strip if kind.slow * bytes_ * rows * (again - 1) > weights else None
+
+
+def _image_dims(trace: Trace, found: Contraction) -> int:
+    """How many dimensions of the result are those of an image: between its blocks and the lanes."""
+    index = trace.stage(found.result).store.index
+    blocks = [d for d, i in enumerate(index) if free_vars(i) & {*found.columns}]
+    return len(index) - 2 - blocks[0] if blocks else 0
 
 
 def _row_bytes(trace: Trace, found: Contraction) -> int:

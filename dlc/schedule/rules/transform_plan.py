@@ -19,6 +19,8 @@ MAX_OPERAND = 4  # times the second cache, that the operand of several images ma
 OPEN_STRIP = 8  # tiles of a line of which a run tells how many there are
 OPEN_HIGH = 4  # rows of tiles of an image, likewise: more are read again less often
 OPEN_GROUP = 4  # vectors of columns that single tiles left of such a row need, to feed adders
+OPEN_TILE = 2  # vectors of columns of one tile of registers, where rows are open
+MANY_WEIGHTS = 4  # times the second cache, beyond which what a layer takes is mostly their reading
 LONELY = 0.1  # how much longer products take for each vector less; measured
 OPEN_ROWS = 32  # of tiles, and tiles of a row, assumed where a run tells
 OPEN_IMAGES = 16  # of a volume, likewise
@@ -85,7 +87,7 @@ class Plan:
 def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
     """The cheapest plan; knobs other than 0 and -1 decide."""
     strips = [shape.strip] if shape.high is None else _divisors(shape.high, MAX_STRIP)
-    groups = _divisors(shape.blocks, MAX_GROUP)
+    groups = [g for g in _divisors(shape.blocks, MAX_GROUP) if g <= _most_group(shape, target)]
     images = _divisors(shape.volume.images, MAX_IMAGES)
     each = product(strips, groups, (False, True), images)
     options = [Plan(*values) for values in each]
@@ -95,6 +97,23 @@ def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
         options = [p for p in options if getattr(p, field.name) == value] or options
     options = [_of_all_tiles(shape, p) for p in options]
     return min(options, key=lambda plan: cycles(shape, plan, target))
+
+
+def _most_group(shape: Shape, target: Target) -> int:
+    """How many vectors of columns a group may have.
+
+    Tiles of an open number of rows ask for the weights of the next position, if it is the one that
+    they read next: if a group is one tile.
+    """
+    is_open = shape.high is None and shape.wide is None
+    many = _weight_bytes(shape, target) > MANY_WEIGHTS * target.l2_bytes
+    return OPEN_TILE if is_open and many else MAX_GROUP
+
+
+def _weight_bytes(shape: Shape, target: Target) -> int:
+    """What transformed weights take."""
+    columns = shape.blocks * target.lanes(4)
+    return shape.positions * shape.depth * columns * shape.element_bytes
 
 
 def _of_all_tiles(shape: Shape, plan: Plan) -> Plan:
@@ -151,7 +170,7 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     made = volume.needed(images) if plan.columns_outside else needed * (images // plan.images)
     transformed = made * math.ceil(shape.channels / lanes) + images * shape.blocks
     total += tiles * shape.positions * shape.axes * TRANSFORM * transformed
-    weights = shape.positions * shape.depth * columns * shape.element_bytes
+    weights = _weight_bytes(shape, target)
     given = weights
     if shape.are_bytes:  # weights are transformed in a run,
         given = KERNEL**shape.axes * shape.depth * columns

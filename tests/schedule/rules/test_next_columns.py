@@ -16,7 +16,7 @@ from dlc.schedule.primitives.prefetch import ROUNDING
 from dlc.schedule.rules import next_columns, schedule_func
 from dlc.schedule.rules.next_columns import MAX_PASSES
 from dlc.te.expr import Expr
-from tests.schedule.rules.nests import AVX512, N, assert_agree, func, tensor
+from tests.schedule.rules.nests import AVX512, M, N, assert_agree, func, tensor
 from tests.schedule.rules.windows import winograd
 
 FAR = replace(AVX512, l2_bytes=1 << 10)
@@ -86,6 +86,18 @@ def test_products_between_transforms_ask_for_the_next_position() -> None:
     fast = optimize(winograd(16, 16), FAR)
     (place,) = {str(ask.operands[0][1][1]) for ask in asks(fast)}
     assert place.endswith(" + 1")
+
+
+@pytest.mark.parametrize(("high", "wide"), [(9, 11), (2, 3), (15, 16)])
+def test_tall_tiles_of_an_open_image_ask_for_the_next_position(high: int, wide: int) -> None:
+    """Each of them for all of it; what they leave would ask for the same."""
+    plain = winograd(N, M)
+    fast = optimize(plain, FAR)
+    (ask,) = asks(fast)
+    assert str(ask.operands[0][1][1]).endswith(" + 1")
+    (tiles,) = [f for f in loops(fast.body).values() if str(f.extent).endswith("// 12")]
+    assert any(s is ask for s in walk(tiles.body))
+    assert_agree(plain, fast, {"n": high, "m": wide}, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("most", "next_tile"), [(1 << 10, False), (1 << 20, True)])

@@ -24,12 +24,14 @@ from dlc.schedule.loop import (
     For,
     Func,
     If,
+    Invoke,
     LoopKind,
     Scope,
     Stmt,
     accumulation,
     allocs,
     loops,
+    walk,
 )
 from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
@@ -141,6 +143,8 @@ def test_products_pass_all_tiles_of_an_open_image_as_one_line() -> None:
     positions = [f for f in rests if f.extent == Const(6, INDEX)]
     assert rests
     assert not positions  # they follow what they are left of: weights are near then
+    assert allocs(fast.body)["pixels"].buffer.type.shape[3] == Const(32 + 1, INDEX)  # no page apart
+    assert len([s for s in walk(fast.body) if isinstance(s, Invoke)]) == 1  # tall tiles ask
 
 
 @pytest.mark.parametrize(
