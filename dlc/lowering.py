@@ -11,7 +11,7 @@ from dlc.core.count import show_bytes, show_count
 from dlc.core.dump import Dumper
 from dlc.core.errors import UserError
 from dlc.core.fork import Choices, Fork
-from dlc.core.precision import Precision, check_precision
+from dlc.core.precision import Precision, check_precision, promised
 from dlc.core.target import Target
 from dlc.frontend.onnx.convert import Imported
 from dlc.frontend.onnx.interface import plain_dims
@@ -165,8 +165,7 @@ def lower_imported(
         program, constants = lower_graph(graph)
         program = round_program(program, machine, asked.precision)
         say(f"{show_count(len(program.kernels), 'kernel')}, {_arena(program)}")
-    # What results are judged by.
-    promise: Precision = asked.precision if asked.half is None else "medium"
+    promise = promised(asked.precision, None if asked.half is None else asked.half.name)
     return Lowered(
         imported,
         machine,

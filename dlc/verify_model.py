@@ -81,9 +81,9 @@ def verify(
     found: dict[str, list[OutputReport]] = {}
     precision = str(compiled.metadata.get("precision", "highest"))
     if precision in BITS:
-        notes.append(
-            f"built with precision {precision}: judged as products of {BITS[precision]} bits"
-        )
+        half = compiled.metadata.get("half")
+        how = f"computed in {half}" if half else f"built with precision {precision}"
+        notes.append(f"{how}: judged as products of {BITS[precision]} bits")
     done = 0
     for trial in range(trials if inputs is None else 1):
         rng = np.random.default_rng(seed + trial)

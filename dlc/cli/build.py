@@ -19,7 +19,7 @@ from dlc.cli.screen import print_json, show_seconds, show_target, stderr, stdout
 from dlc.core.count import show_bytes
 from dlc.core.elf import is_elf
 from dlc.core.errors import ModelError, UserError
-from dlc.core.precision import Precision, check_precision
+from dlc.core.precision import Precision, check_precision, promised
 from dlc.core.staging import staging
 
 if TYPE_CHECKING:
@@ -126,9 +126,9 @@ def build(
             )
             # With values, onnxruntime would need them as inputs.
             compared = verify is not False and not values
-            promise: Precision = exact if half is None else "medium"
             checked = None
             if compared:
+                promise = promised(exact, half)
                 checked = _verify(model, draft, machine, promise, display, anew=verify is True)
         if depfile is not None:
             write_depfile(depfile, path, sources_of(model, tuning))

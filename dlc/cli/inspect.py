@@ -67,9 +67,9 @@ def _artefact(path: Path, as_json: bool) -> None:
     console.print(f"needs {manifest.architecture} with {features}")
     if archs := _gpu_archs(manifest):
         console.print(f"needs an NVIDIA GPU; it has code for {', '.join(archs)} and PTX for others")
+    precision = f"precision {manifest.metadata.get('precision', 'highest')}"
     half = manifest.metadata.get("half")
-    computed = f", computed in {half}" if half else ""
-    console.print(f"precision {manifest.metadata.get('precision', 'highest')}{computed}")
+    console.print(f"computed in {half}, judged as {precision}" if half else precision)
     rows = table("", "name", "type", left=("", "name", "type"))
     for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
         for spec in specs:

@@ -373,7 +373,7 @@ def test_profile_shows_whole_names_of_kernels(files, dlc_main, monkeypatch):
 def test_inspect_tells_what_a_model_is_computed_in(files, dlc_main):
     dlc_main("build", "mlp.onnx", "-o", "half.so", "--half", "fp16", "--no-verify", "-q")
     _, printed, _ = dlc_main("inspect", "half.so")
-    assert "\nprecision medium, computed in fp16\n" in printed
+    assert "\ncomputed in fp16, judged as precision tf32\n" in printed
     _, printed, _ = dlc_main("inspect", "half.so", "--json")
     assert json.loads(printed)["metadata"]["half"] == "fp16"
     _, printed, _ = dlc_main("inspect", "mlp.so")

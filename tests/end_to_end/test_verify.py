@@ -11,6 +11,7 @@ from dlc import verify_model
 from dlc.compare_arrays import Error, measure_error, why_not_close
 from dlc.core.errors import UserError
 from dlc.core.manifest import SizeSpec
+from dlc.core.precision import promised
 from dlc.core.types import DType
 from dlc.random_inputs import default_sizes, random_array, random_feeds
 from dlc.verify_precision import keeps_promise, round_factor
@@ -77,6 +78,28 @@ def test_a_lower_precision_is_judged_by_what_it_promises(model, module, judges):
     assert report.notes == ("built with precision medium: judged as products of 8 bits",)
     assert not dlc.verify(far, medium, against=judges).ok
     assert not dlc.verify(near, dlc.compile(model, precision="high"), against=judges).ok
+
+
+def test_16_bit_floats_are_judged_by_the_bits_that_they_have(model, module):
+    halves = {half: dlc.compile(model, half=half) for half in ("fp16", "bf16")}
+    for times, right in ((1.0003, ["fp16", "bf16"]), (1.002, ["bf16"]), (1.04, [])):
+        other = scaled(model, times)
+        reports = {half: dlc.verify(other, m, against=["float64"]) for half, m in halves.items()}
+        assert [half for half, report in reports.items() if report.ok] == right
+    assert reports["fp16"].notes == ("computed in fp16: judged as products of 11 bits",)
+
+
+@pytest.mark.parametrize(
+    ("precision", "half", "wanted"),
+    [
+        ("highest", "fp16", "tf32"),
+        ("high", "bf16", "medium"),
+        ("medium", "fp16", "medium"),
+        ("high", None, "high"),
+    ],
+)
+def test_the_less_exact_of_two_choices_is_promised(precision, half, wanted):
+    assert promised(precision, half) == wanted
 
 
 def test_only_precisions_there_are(model):
