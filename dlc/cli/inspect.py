@@ -52,8 +52,10 @@ def inspect(
 
 def _artefact(path: Path, as_json: bool) -> None:
     from dlc.core.manifest import read_manifest
+    from dlc.runtime import check_file
 
     manifest = read_manifest(path)
+    check_file(path)
     if as_json:
         print_json("dlc.inspect/1", _artefact_document(path, manifest))
         return

@@ -10,7 +10,13 @@ from __future__ import annotations
 from dlc.core.manifest import SizeSpec, TensorSpec
 from dlc.runtime.binding import Binding
 from dlc.runtime.module import Module, load
-from dlc.runtime.native import hash_file, num_threads, set_num_threads, why_no_gpu
+from dlc.runtime.native import (
+    check_file,
+    hash_file,
+    num_threads,
+    set_num_threads,
+    why_no_gpu,
+)
 from dlc.runtime.profile import Profile, StepTime
 from dlc.runtime.timing import Timing
 
@@ -22,6 +28,7 @@ __all__ = [
     "StepTime",
     "TensorSpec",
     "Timing",
+    "check_file",
     "hash_file",
     "load",
     "num_threads",

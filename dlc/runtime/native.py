@@ -20,6 +20,16 @@ except ImportError as error:  # the folder of the sources comes before what is i
 _TENSOR_MESSAGE = re.compile(r"input '(.*?)': (.*)", re.DOTALL)
 
 
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a compiled model that is damaged. Nothing is loaded: it may be for another machine.
+
+    Raises:
+        ArtifactError: no such file; it is not what was built.
+    """
+    with dlc_errors(path):
+        _runtime.check_file(os.fsencode(path))
+
+
 def hash_file(path: str | os.PathLike[str]) -> int:
     """XXH64 of all bytes of a file, at memory speed; for `dlc.core.manifest.seal`."""
     with dlc_errors(path):

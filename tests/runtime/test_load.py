@@ -74,6 +74,16 @@ def test_artefacts_for_elsewhere(tmp_path: Path, changes: dict[str, Any], reason
     assert caught.value.fields["path"] == str(path)
 
 
+def test_an_artefact_for_elsewhere_is_whole(tmp_path: Path) -> None:
+    path = build(tmp_path / "model.so", 2, architecture="riscv64", abi_version=999)
+    dlc.runtime.check_file(path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArtifactError, match="does not have the hash it was built with"):
+        dlc.runtime.check_file(path)
+
+
 @pytest.mark.parametrize("arch", sorted(IMPLIES))
 def test_the_runtime_knows_every_feature_a_target_has(arch: str) -> None:
     source = Path(__file__).parents[2] / "dlc/runtime/cpp/src/cpu_features.cc"

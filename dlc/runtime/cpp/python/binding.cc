@@ -55,6 +55,11 @@ std::uint64_t hash_file(const std::string &path) {
   return hash;
 }
 
+void check_file(const std::string &path) {
+  const py::gil_scoped_release released;
+  check(dlc_check_file(path.c_str()));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_runtime, m, py::mod_gil_not_used()) {
@@ -105,6 +110,7 @@ PYBIND11_MODULE(_runtime, m, py::mod_gil_not_used()) {
   m.attr("VERIFY_SKIP_HASH") = py::int_(static_cast<int>(DLC_VERIFY_SKIP_HASH));
   m.def("load_path", &load_path);
   m.def("load_bytes", &load_bytes);
+  m.def("check_file", &check_file);
   m.def("hash_file", &hash_file);
   m.def("find_gpu", [] { check(dlc_find_gpu()); });
   m.def("num_threads", &dlc_num_threads);

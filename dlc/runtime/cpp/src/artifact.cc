@@ -70,6 +70,12 @@ void check_segments(const File &file, const Elf64_Ehdr &header, std::uint64_t el
   }
 }
 
+void check_hash(const File &file, std::uint64_t file_size, const Footer &footer) {
+  if (hash_descriptor(file.descriptor(), file_size - sizeof footer.hash) != footer.hash) {
+    fail(DLC_BAD_ARTIFACT, "damaged: its content does not have the hash it was built with");
+  }
+}
+
 void check_elf(const File &file, std::uint64_t elf_size) {
 #if defined(__x86_64__)
   constexpr unsigned kMachine = EM_X86_64;
@@ -123,14 +129,16 @@ Artifact check_artifact(File file, std::uint32_t flags) {
   // Read before the hash, so that the bytes used are among the bytes hashed or the file changed.
   std::string bytes(static_cast<std::size_t>(footer.manifest_size), '\0');
   read_exactly(file.descriptor(), footer.manifest_offset, bytes.data(), bytes.size());
-  if ((flags & DLC_VERIFY_SKIP_HASH) == 0 &&
-      hash_descriptor(file.descriptor(), size - sizeof footer.hash) != footer.hash) {
-    fail(DLC_BAD_ARTIFACT, "damaged: its content does not have the hash it was built with");
-  }
+  if ((flags & DLC_VERIFY_SKIP_HASH) == 0) check_hash(file, size, footer);
   check_elf(file, footer.manifest_offset);
   Manifest manifest = decode_manifest(bytes);
   check_fits_machine(manifest);
   return Artifact{std::move(file), std::move(bytes), std::move(manifest)};
+}
+
+void check_whole(const File &file) {
+  const std::uint64_t size = file.size();
+  check_hash(file, size, read_footer(file, size));
 }
 
 }  // namespace dlc_runtime

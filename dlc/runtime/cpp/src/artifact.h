@@ -20,5 +20,8 @@ struct Artifact {
 // architecture and CPU features. Throws Failure. The order matters: each check makes the next safe.
 Artifact check_artifact(File file, std::uint32_t flags);
 
+// Checks size, footer and hash alone. Throws Failure.
+void check_whole(const File &file);
+
 }  // namespace dlc_runtime
 #endif

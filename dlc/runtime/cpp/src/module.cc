@@ -135,17 +135,27 @@ namespace {
 
 constexpr std::uint32_t kKnownFlags = DLC_VERIFY_SKIP_HASH;
 
-// Loads from the file that `open` gives; `label` names it in errors.
-template <typename Open>
-dlc_status load(const char *label, std::uint32_t flags, dlc_module **out, Open open) {
+// Does what `body` does; `label` names the file in errors.
+template <typename Body>
+dlc_status labelled(const char *label, Body body) {
   return guarded([&] {
-    if ((flags & ~kKnownFlags) != 0) fail(DLC_INVALID_ARGUMENT, "unknown flags");
     try {
-      auto module = std::make_shared<const Module>(check_artifact(open(), flags));
-      *out = new dlc_module{std::move(module)};
+      body();
     } catch (const Failure &failure) {
       fail(failure.status, label + (": " + failure.message));
     }
+  });
+}
+
+// Loads from the file that `open` gives.
+template <typename Open>
+dlc_status load(const char *label, std::uint32_t flags, dlc_module **out, Open open) {
+  if ((flags & ~kKnownFlags) != 0) {
+    return guarded([] { fail(DLC_INVALID_ARGUMENT, "unknown flags"); });
+  }
+  return labelled(label, [&] {
+    auto module = std::make_shared<const Module>(check_artifact(open(), flags));
+    *out = new dlc_module{std::move(module)};
   });
 }
 
@@ -179,6 +189,11 @@ dlc_status dlc_module_load_bytes(const void *data, size_t size, uint32_t flags, 
   if (data == nullptr || out == nullptr) return dlc_runtime::null_argument();
   return dlc_runtime::load("model in memory", flags, out,
                            [&] { return File::of_bytes(data, size); });
+}
+
+dlc_status dlc_check_file(const char *path) {
+  if (path == nullptr) return dlc_runtime::null_argument();
+  return dlc_runtime::labelled(path, [&] { dlc_runtime::check_whole(File::open(path)); });
 }
 
 void dlc_module_free(dlc_module *module) { delete module; }

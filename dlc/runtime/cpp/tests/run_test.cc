@@ -277,6 +277,11 @@ void test_the_hash_sees_one_bit() {
   const std::string path = write("flipped", bytes);
   CHECK(load_status(path) == DLC_BAD_ARTIFACT);
   CHECK_HAS(dlc_last_error(), "does not have the hash");
+  CHECK(dlc_check_file(path.c_str()) == DLC_BAD_ARTIFACT);
+  CHECK_HAS(dlc_last_error(), "/flipped: damaged: its content does not have the hash");
+  CHECK(dlc_check_file(twice_path.c_str()) == DLC_OK);
+  CHECK(dlc_check_file("/no/such/file") == DLC_NOT_FOUND);
+  CHECK(dlc_check_file(nullptr) == DLC_INVALID_ARGUMENT);
 }
 
 void test_loading_from_memory() {

@@ -193,6 +193,10 @@ dlc_status dlc_gpu_memory_read(const dlc_gpu_memory *memory, void *to, size_t by
 
 /* ---- files -------------------------------------------------------------- */
 
+/* Whether the file of a compiled model is whole: its size, its end and the hash
+ * over all of it. Unlike dlc_module_load it loads nothing, and takes models for
+ * other machines. */
+dlc_status dlc_check_file(const char *path);
 /* XXH64 (seed 0) of all bytes of a file; beyond 1 MiB, of the hashes of each MiB. */
 dlc_status dlc_hash_file(const char *path, uint64_t *out);
 
