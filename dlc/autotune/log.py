@@ -24,7 +24,7 @@ from types import TracebackType
 from dlc.autotune.decision import Decision, decision_from_json
 from dlc.autotune.record import Choice, Trial, choice_from_json, trial_from_json
 from dlc.autotune.task import Task, task_from_json
-from dlc.core.errors import DlcError, UserError
+from dlc.core.errors import DlcError, UserError, why_unreadable
 
 _LOG = logging.getLogger("dlc.tune")
 SCHEMA_VERSION = 2
@@ -75,6 +75,8 @@ class TuningLog:
         self._tables = frozenset(_TABLES)
         if read_only and not path.is_file():
             raise UserError(detail=f"{path}: there is no such log", hint="make one by dlc tune")
+        if read_only:
+            _check_readable(path)
         self._db = self._open()
 
     @staticmethod
@@ -307,6 +309,14 @@ def _write_ahead(db: sqlite3.Connection) -> None:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(_BUSY_PAUSE)
+
+
+def _check_readable(path: Path) -> None:
+    """Let the system say what is against reading a file, of which SQLite says nothing."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UserError(detail=f"{path}: {why_unreadable(error)}") from error
 
 
 def _was_log(path: Path) -> bool:

@@ -43,6 +43,6 @@ def records_key(tuning: object, model: Path, hasher: Callable[[Path], str]) -> s
     log = log_of(tuning, model)
     if tuning == "auto" and not log.exists():
         return "auto"
-    if log.with_name(f"{log.name}-wal").exists():
+    if Path(f"{log}-wal").exists():
         return None  # somebody writes to it
     return f"{'auto' if tuning == 'auto' else 'log'} {hasher(log)}"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dlc.cli.argument import parse_sizes
-from dlc.cli.option import InputOption, JsonOption, SizeOption
+from dlc.cli.option import InputOption, JsonOption, SizeOption, path_argument, path_option
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
-from dlc.core.errors import UserError
+from dlc.core.errors import ModelError, UserError, why_unreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ class Contestant:
 
 def bench(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="ARTEFACT|MODEL...", help="Compiled or ONNX models.")
+        list[Path], path_argument(metavar="ARTEFACT|MODEL...", help="Compiled or ONNX models.")
     ],
     against: Annotated[
         list[str] | None,
@@ -64,7 +64,7 @@ def bench(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option("--model", help="ONNX file for --against; default: beside the artefact."),
+        path_option("--model", help="ONNX file for --against; default: beside the artefact."),
     ] = None,
     inputs: InputOption = None,
     dim: SizeOption = None,
@@ -166,10 +166,16 @@ def _peer_model(paths: Sequence[Path], model: Path | None) -> Path:
 
     Raises:
         UserError: none is given, and none lies beside the artefact.
+        ModelError: it cannot be read; onnxruntime would say so with a number.
     """
     from dlc.cli.source import is_artefact
 
     if model is not None:
+        try:
+            if not model.is_fifo():  # which opens but once
+                model.open("rb").close()
+        except OSError as error:
+            raise ModelError(model=str(model), reason=why_unreadable(error)) from error
         return model
     for path in paths:
         if not is_artefact(path):

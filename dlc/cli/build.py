@@ -13,7 +13,14 @@ import typer
 
 from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_variants
 from dlc.cli.depfile import sources_of, write_depfile
-from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
+from dlc.cli.option import (
+    JsonOption,
+    PrecisionOption,
+    ShapeOption,
+    TargetOption,
+    path_argument,
+    path_option,
+)
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_seconds, show_target, stderr, stdout
 from dlc.core.count import show_bytes
@@ -31,10 +38,10 @@ _FORGIVEN = 10  # times onnxruntime's own error; a wrong program is off by far m
 
 
 def build(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.")],
+    model: Annotated[Path, path_argument(metavar="MODEL", help="The ONNX file.")],
     out: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="What to write; default: MODEL with suffix .so."),
+        path_option("--output", "-o", help="What to write; default: MODEL with suffix .so."),
     ] = None,
     target: TargetOption = "native",
     shape: ShapeOption = None,
@@ -82,7 +89,7 @@ def build(
     ] = None,
     depfile: Annotated[
         Path | None,
-        typer.Option("--depfile", help="Also write which files OUTPUT depends on, for Make."),
+        path_option("--depfile", help="Also write which files OUTPUT depends on, for Make."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: JsonOption = False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlc.cli.option import JsonOption
+from dlc.cli.option import JsonOption, path_argument
 from dlc.cli.screen import print_json, show_tensor, stdout, table, tensor_json
 from dlc.cli.source import is_artefact
 from dlc.core.count import show_bytes, show_count
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="An ONNX file or an artefact.")],
+    path: Annotated[Path, path_argument(metavar="FILE", help="An ONNX file or an artefact.")],
     support: Annotated[
         bool,
         typer.Option("--support", help="Would this model build? Exit code 3 where not."),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated
 
 import typer
 
 from dlc.core.precision import PRECISIONS
+
+# Why a file cannot be read the commands say, as of other inputs: typer would show how to call them.
+path_argument = functools.partial(typer.Argument, readable=False)
+path_option = functools.partial(typer.Option, readable=False)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 TargetOption = Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlc.cli.argument import parse_sizes
-from dlc.cli.option import InputOption, JsonOption, SizeOption
+from dlc.cli.option import InputOption, JsonOption, SizeOption, path_argument
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.core.count import show_count
 
@@ -21,7 +21,7 @@ _NUMBERS, _NODES = 46, 16  # columns that the numbers take, and nodes at least
 
 
 def profile(
-    path: Annotated[Path, typer.Argument(metavar="ARTEFACT|MODEL", help="What to run.")],
+    path: Annotated[Path, path_argument(metavar="ARTEFACT|MODEL", help="What to run.")],
     inputs: InputOption = None,
     dim: SizeOption = None,
     threads: Annotated[

@@ -11,7 +11,7 @@ import typer
 from dlc.cli.archive import write_arrays
 from dlc.cli.argument import parse_file, parse_sizes
 from dlc.cli.failure import fail
-from dlc.cli.option import JsonOption, SizeOption
+from dlc.cli.option import JsonOption, SizeOption, path_argument
 from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import InputError, UserError, VerificationError
 from dlc.core.staging import staging, writing
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    path: Annotated[Path, typer.Argument(metavar="ARTEFACT|MODEL", help="A .so or ONNX file.")],
+    path: Annotated[Path, path_argument(metavar="ARTEFACT|MODEL", help="A .so or ONNX file.")],
     inputs: Annotated[
         list[str] | None,
         typer.Option(

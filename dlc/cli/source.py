@@ -20,7 +20,7 @@ from dlc.core.errors import (
     LimitError,
     ModelError,
     UserError,
-    show_os_error,
+    why_unreadable,
 )
 from dlc.core.types import DType
 
@@ -43,17 +43,15 @@ def is_artefact(path: Path) -> bool:
     By its beginning, or by its name where that is lost.
 
     Raises:
-        ModelError: there is no such file, and by its name it were a model.
-        ArtifactError: there is no such file.
+        ModelError: it cannot be read, and by its name it were a model.
+        ArtifactError: it cannot be read.
     """
     if path.is_fifo():  # what is read of it is gone; the loader maps a file, so it is a model
         return False
     try:
         return is_elf(path) or path.suffix == ".so"
     except OSError as error:
-        reason = "there is no such file"
-        if not isinstance(error, FileNotFoundError):
-            reason = f"cannot be read: {show_os_error(error)}"
+        reason = why_unreadable(error)
         if path.suffix == ".onnx":
             raise ModelError(model=str(path), reason=reason) from error
         raise ArtifactError(path=str(path), reason=reason) from error
@@ -224,6 +222,8 @@ def read_arrays(path: str, name: str) -> dict[str, Array]:
 
 def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
     """What is wrong with a file of arrays, and a hint."""
+    if isinstance(error, OSError) and error.errno is not None:  # NumPy's own have no number
+        return why_unreadable(error), ""
     if str(error).startswith("Object arrays"):
         hint = "save numbers in their type, and texts as array.astype(str)"
         return "holds an array of Python objects, which is not taken", hint

@@ -13,7 +13,14 @@ import typer
 from typer.core import TyperGroup
 
 from dlc.cli.argument import parse_dims, parse_shapes, parse_sizes
-from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
+from dlc.cli.option import (
+    JsonOption,
+    PrecisionOption,
+    ShapeOption,
+    TargetOption,
+    path_argument,
+    path_option,
+)
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.cli.stop import INTERRUPTED
 from dlc.core.count import show_count
@@ -52,10 +59,10 @@ app = typer.Typer(
 
 @app.command(name="model", epilog="Example: dlc tune model.onnx --budget 10m")
 def tune_models(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.")],
+    models: Annotated[list[Path], path_argument(metavar="MODEL...", help="ONNX files.")],
     out: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The log; default: MODEL with suffix .tune.db."),
+        path_option("--output", "-o", help="The log; default: MODEL with suffix .tune.db."),
     ] = None,
     target: TargetOption = "native",
     shape: ShapeOption = None,
@@ -154,9 +161,9 @@ def tune_models(
 
 @app.command(name="export", epilog="Example: dlc tune export model.tune.db -o model.jsonl")
 def export_log(
-    log: Annotated[Path, typer.Argument(help="A log of dlc tune.")],
+    log: Annotated[Path, path_argument(help="A log of dlc tune.")],
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file; default: standard output.")
+        Path | None, path_option("--output", "-o", help="A file; default: standard output.")
     ] = None,
     choices: Annotated[
         bool, typer.Option("--choices", help="Only what was chosen, without the trials.")
@@ -179,10 +186,10 @@ def export_log(
 
 @app.command(name="report", epilog="Example: dlc tune report model.tune.db -o report.html")
 def write_report(
-    log: Annotated[Path, typer.Argument(help="A log of dlc tune.")],
+    log: Annotated[Path, path_argument(help="A log of dlc tune.")],
     out: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The HTML file; default: LOG with suffix .html."),
+        path_option("--output", "-o", help="The HTML file; default: LOG with suffix .html."),
     ] = None,
 ) -> None:
     """Write tuning curves and predictions into one HTML file."""
@@ -202,8 +209,8 @@ def write_report(
 
 @app.command(name="merge", epilog="Example: dlc tune merge all.tune.db a.tune.db b.jsonl")
 def merge_logs(
-    log: Annotated[Path, typer.Argument(help="The log that receives all.")],
-    sources: Annotated[list[Path], typer.Argument(help="Logs, or files of JSON lines.")],
+    log: Annotated[Path, path_argument(help="The log that receives all.")],
+    sources: Annotated[list[Path], path_argument(help="Logs, or files of JSON lines.")],
 ) -> None:
     """Add logs and files of JSON lines to a log."""
     from dlc.autotune import exchange

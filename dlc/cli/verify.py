@@ -10,7 +10,7 @@ import typer
 
 from dlc.cli.argument import parse_sizes
 from dlc.cli.failure import fail
-from dlc.cli.option import InputOption, JsonOption, SizeOption
+from dlc.cli.option import InputOption, JsonOption, SizeOption, path_argument
 from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import UserError, VerificationError
 
@@ -22,10 +22,10 @@ _JUDGES = "onnxruntime,float64"
 
 
 def verify(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.")],
+    model: Annotated[Path, path_argument(metavar="MODEL", help="The ONNX file.")],
     artefact: Annotated[
         Path | None,
-        typer.Argument(metavar="[ARTEFACT]", help="What was built from it; default: build it."),
+        path_argument(metavar="[ARTEFACT]", help="What was built from it; default: build it."),
     ] = None,
     inputs: InputOption = None,
     against: Annotated[str, typer.Option(help="Whom to ask, separated by commas.")] = _JUDGES,

@@ -47,6 +47,13 @@ def show_os_error(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
+def why_unreadable(error: OSError) -> str:
+    """Why a file cannot be read, to stand behind its name."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    return f"cannot be read: {show_os_error(error)}"
+
+
 class UserError(DlcError):
     """The model, the schedule, the input or the flag must change."""
 

@@ -144,6 +144,12 @@ def test_a_log_beside_a_model_is_looked_at(path: Path) -> None:
         assert not is_found(path)
 
 
+def test_a_folder_in_the_place_of_a_log_is_no_log(path: Path) -> None:
+    for folder in (".", "/", path.parent):
+        with pytest.raises(dlc.UserError, match="there is no such log"):
+            build(path, path.with_suffix(".so"), tuning=folder)
+
+
 def test_a_model_that_is_replaced_meanwhile_is_not_remembered(path: Path, tmp_path: Path) -> None:
     old = path.read_bytes()
 

@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
-from dlc.core.errors import ModelError, show_os_error
+from dlc.core.errors import ModelError, why_unreadable
 from dlc.frontend.onnx.broken_text import broken_text
 from dlc.frontend.onnx.decode import Decoder
 from dlc.frontend.onnx.external import ExternalData
@@ -88,11 +88,8 @@ def _contents(label: str, source: str | Path | bytes) -> Buffer:
             if stat.S_ISREG(info.st_mode) and info.st_size:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return file.read()
-    except FileNotFoundError as error:
-        raise ModelError(model=label, reason="there is no such file") from error
     except OSError as error:
-        reason = f"cannot be read: {show_os_error(error)}"
-        raise ModelError(model=label, reason=reason) from error
+        raise ModelError(model=label, reason=why_unreadable(error)) from error
 
 
 _OTHER_FORMATS = {
