@@ -50,6 +50,9 @@ _SCHEMA = "".join(map(_table, _TABLES))
 # What takes a file from the version of its position + 1 to the next one.
 _MIGRATIONS: tuple[str, ...] = (_table("decisions"),)
 _BUSY_SECONDS = 30.0
+_PRIMARY = 0xFF  # the bits of an error's code that say its kind
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)  # what a full disk makes of writing
+_BESIDE = ("-wal", "-shm")  # files of SQLite's own
 _BUSY_PAUSE = 0.01
 _Row = tuple[str, str, str, str]  # table, key of the task or fork, digest, body
 
@@ -226,9 +229,12 @@ class TuningLog:
             self.corrupt += 1
 
     def _open(self) -> sqlite3.Connection:
+        is_new = not self.path.exists()
         try:
             return self._connect_to_read() if self.read_only else self._connect("mode=rwc")
         except sqlite3.OperationalError as error:
+            if is_new and (error.sqlite_errorcode & _PRIMARY) in _FULL:
+                _remove(self.path.resolve())  # what a link names, and not the link
             raise UserError(detail=f"{self.path}: {error}", hint=_ELSEWHERE) from error
         except sqlite3.DatabaseError as error:
             if not _was_log(self.path):
@@ -326,13 +332,20 @@ def _was_log(path: Path) -> bool:
     return head[:16] == b"SQLite format 3\0" and head[68:72] == _APPLICATION.to_bytes(4, "big")
 
 
+def _remove(path: Path) -> None:
+    """Take away what was begun and has no row yet."""
+    for suffix in ("", *_BESIDE):
+        with contextlib.suppress(OSError):
+            path.with_name(path.name + suffix).unlink()
+
+
 def _quarantine(path: Path) -> Path:
     """Move a damaged file and what belongs to it out of the way; nothing is deleted."""
     number = 1
     while (aside := path.with_name(f"{path.name}.corrupt-{number}")).exists():
         number += 1
     path.rename(aside)
-    for suffix in ("-wal", "-shm"):
+    for suffix in _BESIDE:
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
     return aside

@@ -63,6 +63,30 @@ def test_a_session_goes_on_while_the_disk_is_full(tmp_path, room_from, written):
         assert log.corrupt == 0
 
 
+NEW_LOG = """
+import resource, sys
+from pathlib import Path
+from dlc.autotune.log import TuningLog
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+TuningLog(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("room", [0, 4096, 12288])
+def test_a_log_that_cannot_be_begun_leaves_no_file(tmp_path, room):
+    done = subprocess.run(
+        [sys.executable, "-c", NEW_LOG, str(tmp_path / "a.db"), str(room)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=dict(os.environ, PYTHONPATH="."),
+        check=False,
+    )
+    assert "UserError" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), None])
 def test_a_model_that_cannot_be_built_for_its_race_is_not_the_end(monkeypatch, caplog, error):
     def build(*_):
