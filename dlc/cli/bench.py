@@ -14,6 +14,7 @@ import typer
 from dlc.cli.argument import parse_sizes
 from dlc.cli.option import InputOption, JsonOption, SizeOption, path_argument, path_option
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
+from dlc.core.env import MAX_THREADS
 from dlc.core.errors import ModelError, UserError, why_unreadable
 
 if TYPE_CHECKING:
@@ -196,8 +197,9 @@ def _thread_counts(text: str | None) -> list[int]:
     if text is None:
         return [num_threads()]
     items = text.split(",")
-    if not all(item.isdecimal() and 1 <= int(item) <= 1024 for item in items):
-        raise UserError(detail=f"--threads '{text}': expected numbers of at least 1, as 1,2,4")
+    if not all(item.isdecimal() and 1 <= int(item) <= MAX_THREADS for item in items):
+        reason = f"expected numbers from 1 to {MAX_THREADS}, as 1,2,4"
+        raise UserError(detail=f"--threads '{text}': {reason}")
     return [int(item) for item in items]
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from dlc.core.errors import UserError
 
+MAX_THREADS = 1024
+"""Of the process-wide pool: `kMaxThreads` of `runtime/cpp/src/thread_pool.h`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
@@ -23,7 +26,8 @@ class Variable:
 
 NUM_THREADS = Variable(
     "DLC_NUM_THREADS",
-    "threads of the process-wide pool, 1 to 1024; default: what affinity and cgroup quota allow",
+    f"threads of the process-wide pool, 1 to {MAX_THREADS}; "
+    "default: what affinity and cgroup quota allow",
 )
 CACHE_DIR = Variable(
     "DLC_CACHE_DIR",
@@ -39,15 +43,14 @@ def num_threads() -> int | None:
     """The number of threads asked for, or None where nothing is asked.
 
     Raises:
-        UserError: the value is not a whole number from 1 to 1024.
+        UserError: the value is not a whole number from 1 to `MAX_THREADS`.
     """
     text = _read(NUM_THREADS)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1024):
-        raise UserError(
-            detail=f"{NUM_THREADS.name} is '{text}'", hint="give a whole number from 1 to 1024"
-        )
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_THREADS):
+        hint = f"give a whole number from 1 to {MAX_THREADS}"
+        raise UserError(detail=f"{NUM_THREADS.name} is '{text}'", hint=hint)
     return int(text)
 
 

@@ -94,3 +94,4 @@ UNSIGNED = frozenset({
     DType.STR,
 })  # fmt: skip
 INDEX = DType.INDEX
+LARGEST_INDEX = 2**63 - 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 
 from dlc.core.errors import UserError
+from dlc.core.types import LARGEST_INDEX
 from dlc.graph.assume import collect_assumptions
 from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.control import If
@@ -16,7 +17,7 @@ from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var
 from dlc.te.simplify import Bounds, simplify
 from dlc.te.transform import free_vars, substitute
 
-_UNBOUNDED = Const((1 << 63) - 1, ZERO.dtype)
+_UNBOUNDED = Const(LARGEST_INDEX, ZERO.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 
+from dlc.core.env import MAX_THREADS
 from dlc.core.errors import ArtifactError, InputError, InternalError, LimitError, UserError
 
 try:
@@ -45,10 +46,11 @@ def set_num_threads(count: int | None) -> None:
     """Set how many threads work on one run, in the whole process; None means automatic.
 
     Raises:
-        UserError: not a number from 1 to 1024.
+        UserError: not a number from 1 to `MAX_THREADS`.
     """
-    if count is not None and count not in range(1, 1025):
-        raise UserError(detail=f"{count!r} threads", hint="give a number from 1 to 1024, or None")
+    if count is not None and count not in range(1, MAX_THREADS + 1):
+        hint = f"give a number from 1 to {MAX_THREADS}, or None"
+        raise UserError(detail=f"{count!r} threads", hint=hint)
     _runtime.set_num_threads(int(count or 0))
 
 

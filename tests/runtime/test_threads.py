@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import dlc.runtime
+from dlc.core.env import MAX_THREADS
 from dlc.core.errors import UserError
 from dlc.runtime import Module
 
@@ -33,6 +34,14 @@ def threads() -> Iterator[None]:
 def right(model: Module, value: int) -> bool:
     x = np.full((1 + value % 12, 3), value, np.float32)
     return bool((model(x, B).y == 2 * value).all())
+
+
+def test_both_languages_have_the_same_largest_number_of_threads() -> None:
+    header = Path(__file__).parents[2] / "dlc/runtime/cpp/src/thread_pool.h"
+    assert f"kMaxThreads = {MAX_THREADS};" in header.read_text()
+    dlc.runtime.set_num_threads(MAX_THREADS)
+    with pytest.raises(UserError, match=f"from 1 to {MAX_THREADS}, or None"):
+        dlc.runtime.set_num_threads(MAX_THREADS + 1)
 
 
 def test_calls_from_many_threads(model: Module) -> None:

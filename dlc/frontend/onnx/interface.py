@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dlc.core.errors import ModelError, UserError
-from dlc.core.types import INDEX, DType
+from dlc.core.types import INDEX, LARGEST_INDEX, DType
 from dlc.frontend.onnx.model import OnnxModel, OnnxValue, Unreadable
 from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.structure import Shape, Structure, spread
@@ -26,7 +26,6 @@ from dlc.te.expr import Const, Expr, Var
 from dlc.te.types import TensorType
 
 _LOG = logging.getLogger(__name__)
-_LARGEST = 2**63 - 1  # that a size at run time holds
 Dim = int | tuple[int, int | None]
 """A dimension fixed to a number, or bounded: (smallest, largest or None)."""
 
@@ -240,7 +239,7 @@ class _Resolver:
     ) -> int | str:
         if isinstance(want, int) and want < 0:
             raise self.refused(f"input '{name}': size {want} of axis {axis} is negative")
-        if isinstance(want, int) and want > _LARGEST:
+        if isinstance(want, int) and want > LARGEST_INDEX:
             raise self.refused(f"input '{name}': size {want} of axis {axis} is too large")
         if isinstance(dim, int):
             if want is not None and want != dim:
@@ -271,7 +270,7 @@ class _Resolver:
         self.ranges[name] = (low, high)
 
     def _check_fits(self, name: str, size: int) -> None:
-        if size > _LARGEST:
+        if size > LARGEST_INDEX:
             raise self.refused(f"dimension '{name}' cannot be {size}: that is too large")
 
     def _fresh(self) -> str:
