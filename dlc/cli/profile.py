@@ -12,6 +12,8 @@ from dlc.cli.argument import parse_sizes
 from dlc.cli.option import InputOption, JsonOption, SizeOption, path_argument
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.core.count import show_count
+from dlc.core.env import MAX_THREADS
+from dlc.core.errors import UserError
 
 if TYPE_CHECKING:
     from dlc.codegen.llvm.peaks import Peaks
@@ -42,6 +44,8 @@ def profile(
     from dlc.core.target_parse import parse_target
     from dlc.runtime import num_threads, set_num_threads
 
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise UserError(detail=f"--threads {threads}: expected a number from 1 to {MAX_THREADS}")
     module = open_module(path)
     feeds = make_feeds(module, inputs or (), parse_sizes(dim or ())).arrays
     if threads is not None:
