@@ -18,7 +18,8 @@ from dlc.core.precision import Precision
 from dlc.core.scratch import scratch_folder
 from dlc.core.target import Target
 from dlc.find_target import find_target
-from dlc.runtime import Module, load
+from dlc.runtime import Module
+from dlc.runtime.module import load_as
 from dlc.stages import Progress
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def compile(
             tuning=tuning,
             progress=progress,
         )
-        return load(path)
+        return load_as("the compiled model", path)
 
 
 @collected_rarely()

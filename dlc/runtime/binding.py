@@ -29,10 +29,16 @@ class Binding:
     """A model with its arrays fixed. For one thread at a time; `Module.bind` makes one."""
 
     def __init__(
-        self, module: object, bound: _runtime.Bound, names: Sequence[str], outputs: Sequence[str]
+        self,
+        module: object,
+        bound: _runtime.Bound,
+        names: Sequence[str],
+        outputs: Sequence[str],
+        name: str,
     ) -> None:
         self._module = module  # lives as long
         self._bound = bound
+        self._name = name  # of the module, for errors
         self.inputs: dict[str, Array] = dict(zip(names, bound.inputs, strict=True))
         self.outputs: dict[str, Array] = dict(zip(outputs, bound.outputs, strict=True))
 
@@ -45,4 +51,4 @@ class Binding:
         try:
             self._bound.run()
         except _runtime.StatusError as error:
-            raise to_dlc_error(error) from None
+            raise to_dlc_error(error, self._name) from None

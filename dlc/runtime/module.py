@@ -46,13 +46,24 @@ def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "ful
     if b"\0" in raw:  # where a C string would end, and another file would be loaded
         raise ArtifactError(path=repr(path), reason="the path contains a NUL")
     try:
-        with dlc_errors(path):
-            return Module(_runtime.load_path(raw, flags))
+        return load_as(os.fsdecode(raw), raw, flags)
     except ArtifactError as error:
         if not _is_model(raw):
             raise
         hint = "dlc.compile compiles and loads it; dlc build writes what dlc.load takes"
         raise UserError(detail=f"{os.fsdecode(raw)} is not compiled", hint=hint) from error
+
+
+def load_as(
+    name: str, path: str | bytes | os.PathLike[str], flags: int = _runtime.VERIFY_FULL
+) -> Module:
+    """Load a compiled model that errors call `name`, wherever its file is.
+
+    Raises:
+        ArtifactError: as `load`.
+    """
+    with dlc_errors(name):
+        return Module(_runtime.load_path(os.fsencode(path), flags), name)
 
 
 def _is_model(path: bytes) -> bool:
@@ -70,15 +81,17 @@ def load_bytes(data: bytes) -> Module:
     Raises:
         ArtifactError: as `load`.
     """
-    with dlc_errors("model in memory"):
-        return Module(_runtime.load_bytes(data, _runtime.VERIFY_FULL))
+    name = "model in memory"
+    with dlc_errors(name):
+        return Module(_runtime.load_bytes(data, _runtime.VERIFY_FULL), name)
 
 
 class Module:
     """A compiled model. Immutable; thread-safe; can be pickled; use `load` to get one."""
 
-    def __init__(self, native: _runtime.Module) -> None:
+    def __init__(self, native: _runtime.Module, name: str = "the model") -> None:
         self._native: _runtime.Module | None = native
+        self._name = name  # for errors
         self.manifest: Manifest = decode_manifest(native.manifest())
         self._input_dtypes = [numpy_dtype(spec.dtype) for spec in self.inputs]
         self._output_dtypes = [numpy_dtype(spec.dtype) for spec in self.outputs]
@@ -161,7 +174,7 @@ class Module:
             capsule(given[spec.name], spec, number) if spec.name in given else None
             for spec in self.outputs
         )
-        with dlc_errors("model"):
+        with dlc_errors(self._name):
             results = self._open().run_in_stream(arrays, targets, number)
         assert results is not None, "checked tensors are ready"
         made = dict(zip(self._output_names, results, strict=True))
@@ -185,10 +198,10 @@ class Module:
                 reason = "it is not contiguous, so it would be copied"
                 raise InputError(name=name, reason=reason, hint="pass numpy.ascontiguousarray(…)")
         targets = None if outputs is None else self._targets(arrays, outputs)
-        with dlc_errors("model"):
+        with dlc_errors(self._name):
             bound = self._open().bind(arrays, targets)
         assert bound is not None, "checked arrays are ready"
-        return Binding(self, bound, self._names, self._output_names)
+        return Binding(self, bound, self._names, self._output_names, self._name)
 
     def benchmark(
         self,
@@ -238,9 +251,9 @@ class Module:
             what = "texts" if self._has_texts() else "outputs whose shapes depend on the data"
             hint = "time whole runs: dlc bench, or Module.benchmark"
             raise UserError(detail=f"steps of a model with {what} cannot be timed", hint=hint)
-        bound = self._open().bind(arrays, None)
-        assert bound is not None, "checked arrays are ready"
-        with dlc_errors("model"):
+        with dlc_errors(self._name):
+            bound = self._open().bind(arrays, None)
+            assert bound is not None, "checked arrays are ready"
             for _ in range(warmup):
                 bound.run()
             runs = [bound.profile() for _ in range(rounds)]
@@ -257,7 +270,7 @@ class Module:
     def output_shapes(self, inputs: Feeds) -> dict[str, tuple[int, ...]]:
         """The shapes the outputs have for these inputs; -1 where the data decides."""
         arrays = self._arrays(by_name(self._names, inputs))
-        with dlc_errors("model"):
+        with dlc_errors(self._name):
             shapes = self._open().output_shapes(arrays)
         assert shapes is not None, "checked arrays are ready"
         return dict(zip(self._output_names, map(tuple, shapes), strict=True))
@@ -330,7 +343,7 @@ class Module:
                 results = runner.run(self._arrays(feeds))
         except _runtime.StatusError as error:
             self._arrays(feeds)  # where it sees the fault too, its error has a hint
-            raise to_dlc_error(error) from None
+            raise to_dlc_error(error, self._name) from None
         assert results is not None, "checked arrays are ready"
         return results
 

@@ -64,7 +64,7 @@ def why_no_gpu() -> str:
 
 
 @contextlib.contextmanager
-def dlc_errors(path: str | os.PathLike[str] = "") -> Iterator[None]:
+def dlc_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn the status of a failed call into the error that says whose fault it is."""
     try:
         yield
@@ -72,11 +72,11 @@ def dlc_errors(path: str | os.PathLike[str] = "") -> Iterator[None]:
         raise to_dlc_error(error, os.fspath(path)) from None
 
 
-def to_dlc_error(error: _runtime.StatusError, path: str = "") -> Exception:
-    """The `DlcError` for a failed call; `path` names the artefact where one was being loaded."""
+def to_dlc_error(error: _runtime.StatusError, path: str) -> Exception:
+    """The `DlcError` for a failed call; `path` names the artefact."""
     status, message = error.args
     if status in ("DLC_NOT_FOUND", "DLC_BAD_ARTIFACT", "DLC_INCOMPATIBLE"):
-        return ArtifactError(path=path or "model", reason=message.removeprefix(f"{path}: "))
+        return ArtifactError(path=path, reason=message.removeprefix(f"{path}: "))
     if status == "DLC_NO_MEMORY":
         return LimitError(what="memory", reason=message)
     if status == "DLC_INTERNAL":

@@ -230,8 +230,11 @@ def test_without_a_driver_the_model_loads_and_says_so(built: Path) -> None:
         pytest.skip("this machine has a GPU")
     module = load(built)  # nothing of CUDA is needed for that
     assert module.inputs[0].name == "x"
-    with pytest.raises(dlc.ArtifactError, match="no NVIDIA driver is installed"):
-        module(images(1)["x"])
+    arrays = images(1)
+    for call in (module.run, module.profile, lambda feeds: module.bind(feeds).run()):
+        with pytest.raises(dlc.ArtifactError, match="no NVIDIA driver is installed") as caught:
+            call(arrays)
+        assert str(caught.value).startswith(f"{built}: this model runs on an NVIDIA GPU, and")
 
 
 def test_code_of_the_nearest_architecture_is_taken(

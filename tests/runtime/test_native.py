@@ -38,13 +38,13 @@ def test_the_table_has_every_status() -> None:
 
 @pytest.mark.parametrize(("status", "kind"), EXPECTED.items())
 def test_each_status(status: str, kind: type[DlcError]) -> None:
-    error = to_dlc_error(_runtime.StatusError(status, "why"))
+    error = to_dlc_error(_runtime.StatusError(status, "why"), "m.so")
     assert type(error) is kind
     assert "why" in str(error)
 
 
 def test_the_input_and_the_path_become_fields() -> None:
-    error = to_dlc_error(_runtime.StatusError("DLC_BAD_TENSOR", "input 'a: b': too\nlong"))
+    error = to_dlc_error(_runtime.StatusError("DLC_BAD_TENSOR", "input 'a: b': too\nlong"), "m")
     assert isinstance(error, InputError)
     assert error.fields == {"name": "a: b", "reason": "too\nlong"}
     with (
