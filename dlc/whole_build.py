@@ -114,7 +114,8 @@ def assemble(
             tuned = sum(a is not b for a, b in zip(found, better, strict=True))
             found = better
             ways = f", {show_count(lowered.decided, 'way')} through the graph"
-            say(f"{tuned} of {len(found)} kernels have records{ways * (lowered.decided > 0)}")
+            kernels = show_count(len(found), "kernel")
+            say(f"records for {tuned} of {kernels}{ways * (lowered.decided > 0)}")
     with stage("codegen") as say:
         objects = _compile(program, machine, found, jobs, stage.kernel)
         say(show_count(len(program.kernels), "kernel"))

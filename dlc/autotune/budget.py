@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from dlc.core.count import show_count
 from dlc.core.errors import UserError
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -34,7 +35,7 @@ class Budget:
                 if minutes >= 1 and minutes == int(minutes)
                 else f"{self.seconds:g} s"
             )
-        return f"{self.trials} trials" if self.trials is not None else "until flat"
+        return "until flat" if self.trials is None else show_count(self.trials, "trial")
 
 
 def parse_budget(text: str) -> Budget:

@@ -19,6 +19,7 @@ from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, Status, Trial, quartile
 from dlc.autotune.shipped import family_of
 from dlc.autotune.task import Task
+from dlc.core.count import show_count
 from dlc.core.errors import UserError
 
 _FAST = 8.0  # log2 of a speed-up that nobody will believe: a larger one is drawn there
@@ -102,7 +103,7 @@ def render_report(
         hint = "pip install 'dlc[report]'"
         raise UserError(detail=f"a report needs {error.name}", hint=hint) from error
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["time"] = _time
+    environment.filters |= {"time": _time, "counted": show_count}
     text = resources.files("dlc.autotune").joinpath("report.html.j2").read_text(encoding="utf-8")
     return environment.from_string(text).render(
         title=title,

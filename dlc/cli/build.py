@@ -23,7 +23,7 @@ from dlc.cli.option import (
 )
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_seconds, show_target, stderr, stdout
-from dlc.core.count import show_bytes
+from dlc.core.count import show_bytes, show_count
 from dlc.core.elf import is_elf
 from dlc.core.errors import ModelError, UserError
 from dlc.core.precision import Precision, check_precision, promised
@@ -201,8 +201,8 @@ def _next_command(model: Path, path: Path) -> str:
 def _title(model: Path, path: Path, target: str, cores: int) -> str:
     from dlc import __version__
 
-    threads = f"{cores} thread{'s' if cores > 1 else ''}"
-    return f"dlc {__version__}  {model.name} → {path.name}  target {target}  {threads}"
+    to = f"{path.name}  target {target}  {show_count(cores, 'thread')}"
+    return f"dlc {__version__}  {model.name} → {to}"
 
 
 def _verify(

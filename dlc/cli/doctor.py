@@ -13,6 +13,7 @@ import typer
 
 from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, show_target, stdout
+from dlc.core.count import show_count
 from dlc.core.errors import DlcError, TargetError
 
 _OLDEST_PYTHON = (3, 11)
@@ -128,7 +129,7 @@ def _cache() -> Finding:
     if cache.get(key) != key:
         hint = "builds work, but compile every kernel anew; set DLC_CACHE_DIR to another folder"
         return Finding("cache", "warning", f"{cache.folder} cannot be used", hint)
-    return Finding("cache", "ok", f"{cache.folder}, {cache.info().entries} kernels")
+    return Finding("cache", "ok", f"{cache.folder}, {show_count(cache.info().entries, 'kernel')}")
 
 
 def _scratch() -> Finding:

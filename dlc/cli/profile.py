@@ -93,7 +93,7 @@ def _print(found: Profile, peaks: Peaks, cores: int, top: int) -> None:
         rows.add_row(*_numbers(step, found.time_ns, flops, read), step.kernel, nodes)
     console.print(rows)
     console.print(f"{show_count(len(found.steps), 'step')} in {show_seconds(found.time_ns / 1e9)}")
-    text = f"peaks of {cores} core{'s' if cores > 1 else ''}:"
+    text = f"peaks of {show_count(cores, 'core')}:"
     console.print(f"{text} {flops:.0f} GFLOP/s, {read:.0f} GB/s from beyond the L2 cache")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.cli.argument import Source, is_source, parse_source, split_known
 from dlc.cli.screen import stderr
+from dlc.core.count import show_count
 from dlc.core.elf import is_elf
 from dlc.core.errors import (
     ArtifactError,
@@ -175,7 +176,8 @@ def with_dtype(array: Array, dtype: np.dtype[Any], name: str) -> Array:
         return array
     if dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)
-    detail = f"the file for '{name}' holds {array.dtype.itemsize} bytes an element, and no {dtype}"
+    size = show_count(array.dtype.itemsize, "byte")
+    detail = f"the file for '{name}' holds {size} an element, and no {dtype}"
     raise UserError(detail=detail, hint="give a .npy, .npz or .pb file of that type")
 
 

@@ -9,7 +9,7 @@ import typer
 
 from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, show_target, stdout, table
-from dlc.core.count import show_bytes
+from dlc.core.count import show_bytes, show_count
 
 if TYPE_CHECKING:
     from dlc.core.target import Target
@@ -39,7 +39,8 @@ def targets(
         print_json("dlc.targets/1", document)
         return
     console = stdout()
-    console.print(f"native  this machine: {show_target(found)}, {found.cores} threads")
+    threads = show_count(found.cores, "thread")
+    console.print(f"native  this machine: {show_target(found)}, {threads}")
     console.print("llvm    another machine: 'llvm -mcpu=NAME', and of its features more with")
     console.print("        -mattr=+FEATURE or fewer with -mattr=-FEATURE")
     console.print("cuda    NVIDIA GPUs: 'cuda -arch=sm_80,sm_90'")
@@ -69,7 +70,7 @@ def _explain(target: Target) -> None:
         "L1, L2": f"{show_bytes(target.l1_bytes)}, {show_bytes(target.l2_bytes)}",
     }
     if target.has_matrix_engine:
-        facts["tiles"] = f"{target.tile_cycles} cycles for a product"
+        facts["tiles"] = f"{show_count(target.tile_cycles, 'cycle')} for a product"
     rows = table("", " ", left=("", " "))
     rows.show_header = False
     for name, text in facts.items():

@@ -153,7 +153,7 @@ def tune_models(
         )
     _show_report(report, in_model=in_model, as_json=as_json)
     if report.unwritten:
-        reason = f"{report.unwritten} trials could not be written to {report.log}"
+        reason = f"{show_count(report.unwritten, 'trial')} could not be written to {report.log}"
         raise LimitError(what="the disk", reason=reason, hint="make room and tune again")
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -181,7 +181,7 @@ def export_log(
                 exchange.export_log(opened, file, choices_only=choices)
         corrupt = opened.corrupt
     if corrupt:
-        stderr().print(f"{corrupt} damaged rows were passed over", style="yellow")
+        stderr().print(_passed_over(corrupt), style="yellow")
 
 
 @app.command(name="report", epilog="Example: dlc tune report model.tune.db -o report.html")
@@ -203,8 +203,8 @@ def write_report(
     path = out or log.with_suffix(".html")
     with _output(path, log) as file:
         file.write(html)
-    count = sum(len(s.trials) for s in found)
-    stdout().print(f"Wrote {path}: {len(found)} tasks, {count} trials", soft_wrap=True)
+    trials = show_count(sum(len(s.trials) for s in found), "trial")
+    stdout().print(f"Wrote {path}: {show_count(len(found), 'task')}, {trials}", soft_wrap=True)
 
 
 @app.command(name="merge", epilog="Example: dlc tune merge all.tune.db a.tune.db b.jsonl")
@@ -228,8 +228,12 @@ def merge_logs(
             else:
                 bad += exchange.merge_logs(opened, [source])
         count = sum(1 for _ in opened.trials())
-    passed = f"; {bad} damaged rows were passed over" if bad else ""
-    stdout().print(f"{log}: {count} trials{passed}", soft_wrap=True)
+    passed = f"; {_passed_over(bad)}" if bad else ""
+    stdout().print(f"{log}: {show_count(count, 'trial')}{passed}", soft_wrap=True)
+
+
+def _passed_over(rows: int) -> str:
+    return f"{show_count(rows, 'damaged row')} {'was' if rows == 1 else 'were'} passed over"
 
 
 @contextlib.contextmanager
@@ -320,7 +324,7 @@ def _show_plan(plan: Plan, options: Options, *, as_json: bool) -> None:
             shown.add_row(fork["fork"], str(fork["met"]), fork["default"], others)
         stdout().print(shown)
     count = sum(bool(row["space"]) for row in rows)
-    stdout().print(f"{count} of {len(rows)} tasks to tune · budget {options.budget}")
+    stdout().print(f"{count} of {show_count(len(rows), 'task')} to tune · budget {options.budget}")
 
 
 def _forks(plan: Plan) -> list[dict[str, Any]]:
@@ -371,13 +375,13 @@ def _show_report(report: TuneReport, *, in_model: bool, as_json: bool) -> None:
     if not snapshot.tasks:
         console.print("There is nothing to tune: a run calls no kernel.")
         return
-    took = show_seconds(report.seconds)
+    took, trials = show_seconds(report.seconds), show_count(snapshot.trials, "trial")
     if report.interrupted:
-        text = f"Saved {snapshot.trials} trials in {report.log}; resume with the same command"
+        text = f"Saved {trials} in {report.log}; resume with the same command"
         console.print(text, soft_wrap=True)
         return
     kept = f", kept in {report.log}" if not report.unwritten else ""
-    console.print(f"{snapshot.trials} trials in {took}{kept}", soft_wrap=True)
+    console.print(f"{trials} in {took}{kept}", soft_wrap=True)
     for way in snapshot.ways:
         if way.status in ("won", "lost"):
             told = f"{way.name}: '{way.option}' {way.status} against '{way.default}'"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from dlc.cli.screen import finite, show_seconds, table
+from dlc.core.count import show_count
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -89,12 +90,13 @@ class _Screen:
 
         if snapshot.best_ns > 0 and snapshot.timed == len(snapshot.tasks):
             self.estimates.append(snapshot.best_ns)
-        resumed = f" (resumed, {snapshot.resumed:,} old trials)" if snapshot.resumed else ""
-        head = f"{self.title}{resumed} · {len(snapshot.tasks)} tasks"
+        old = show_count(snapshot.resumed, "old trial")
+        resumed = f" (resumed, {old})" if snapshot.resumed else ""
+        head = f"{self.title}{resumed} · {show_count(len(snapshot.tasks), 'task')}"
         hidden = len(snapshot.tasks) - _MAX_ROWS
         lines: list[RenderableType] = [Text(head), _table(snapshot)]
         if hidden > 0:
-            lines.append(Text(f"… and {hidden} more tasks", style="dim"))
+            lines.append(Text(f"… and {show_count(hidden, 'more task')}", style="dim"))
         if snapshot.ways:
             lines.append(_ways(snapshot))
         return Group(*lines, Text(self._progress(snapshot)), Text(self._model(snapshot)))
@@ -176,7 +178,7 @@ def _failures(snapshot: Snapshot) -> str:
 def _estimate(snapshot: Snapshot) -> str:
     """The time of a run before and now, once all of it is known."""
     if snapshot.timed < len(snapshot.tasks):
-        return f"? ({snapshot.timed} of {len(snapshot.tasks)} defaults timed)"
+        return f"? ({snapshot.timed} of {show_count(len(snapshot.tasks), 'default')} timed)"
     before, now = snapshot.default_ns / 1e9, snapshot.best_ns / 1e9
     return f"{show_seconds(before)} → {show_seconds(now)}"
 

@@ -82,9 +82,7 @@ class UnsupportedOperator(ModelError):
 class UnsupportedModel(ModelError):
     """All nodes of a model that cannot be compiled; `issues` holds one error for each."""
 
-    template = (
-        "{count} of {total} nodes of {model} cannot be compiled, {share} of its work:\n{listing}"
-    )
+    template = "{count} of {nodes} of {model} cannot be compiled, {share} of its work:\n{listing}"
     code = "DLC-E0302"
 
     @property

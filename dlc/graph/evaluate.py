@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from dlc.core.count import show_count
 from dlc.core.errors import InputError, InternalError
 from dlc.graph.conditions import check_node
 from dlc.graph.graph import Graph, Node, Value
@@ -104,7 +105,7 @@ def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, int]:
             raise InputError(name=value.name, reason="is missing")
         shape = np.shape(arrays[value.name])
         if len(shape) != value.type.rank:
-            reason = f"has {len(shape)} dimensions, not {value.type.rank}"
+            reason = f"has {show_count(len(shape), 'dimension')}, not {value.type.rank}"
             raise InputError(name=value.name, reason=reason)
         pending += [(value, e, n) for e, n in zip(value.type.shape, shape, strict=True)]
     # Plain variables first: they may be part of other sizes.

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dlc.core.count import show_count
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -31,7 +33,7 @@ class Timing:
     def __str__(self) -> str:
         return (
             f"median {self.median_ms:.3f} ms, min {self.min_ms:.3f} ms, "
-            f"p90 {self.p90_ms:.3f} ms ({len(self.times_ns)} runs)"
+            f"p90 {self.p90_ms:.3f} ms ({show_count(len(self.times_ns), 'run')})"
         )
 
     def _share(self, share: float) -> float:

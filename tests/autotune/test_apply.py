@@ -202,7 +202,7 @@ def test_a_model_is_built_with_records(tmp_path):
     np.testing.assert_array_equal(*results)
     events = []
     dlc.compile(model, dims={"batch": 32}, tuning=found, progress=events.append)
-    assert [e.detail for e in events if e.stage == "tuning"] == ["1 of 1 kernels have records"]
+    assert [e.detail for e in events if e.stage == "tuning"] == ["records for 1 of 1 kernel"]
 
 
 def test_shipped_records_can_be_read():

@@ -167,7 +167,7 @@ def test_a_dry_run_measures_nothing(files, dlc_main):
     code, out, _ = dlc_main("tune", "mlp.onnx", "--dry-run")
     assert code == 0
     assert "matmul_packed_add_relu" in out
-    assert "1 of 1 tasks to tune · budget 10 min" in out
+    assert "1 of 1 task to tune · budget 10 min" in out
     assert not (files / "mlp.tune.db").exists()
     code, out, _ = dlc_main("tune", "mlp.onnx", "--dry-run", "--json", "--budget", "7trials")
     assert json.loads(out)["budget"] == "7 trials"
@@ -204,9 +204,9 @@ def test_a_search_its_log_and_its_next_session(files, dlc_main):
     assert sum("trial" in line for line in lines) == 6
     (files / "all.jsonl").write_text(out + "a cut line")
     code, out, _ = dlc_main("tune", "merge", "other.db", "mlp.tune.db", "all.jsonl")
-    assert (code, out) == (0, "other.db: 6 trials; 1 damaged rows were passed over\n")
+    assert (code, out) == (0, "other.db: 6 trials; 1 damaged row was passed over\n")
     code, out, _ = dlc_main("tune", "report", "other.db")
-    assert (code, out) == (0, "Wrote other.html: 1 tasks, 6 trials\n")
+    assert (code, out) == (0, "Wrote other.html: 1 task, 6 trials\n")
     assert "matmul_packed_add_relu" in (files / "other.html").read_text()
     code, _, _ = dlc_main("tune", "export", "mlp.tune.db", "--choices", "-o", "c.jsonl")
     assert code == 0

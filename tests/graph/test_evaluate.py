@@ -37,7 +37,7 @@ def test_sizes_follow_from_the_inputs():
     ("arrays", "why"),
     [
         ({"x": np.ones((2, 7))}, "missing"),
-        ({"x": np.ones(7), "y": np.ones(6)}, "1 dimensions, not 2"),
+        ({"x": np.ones(7), "y": np.ones(6)}, "1 dimension, not 2"),
         ({"x": np.ones((2, 7)), "y": np.ones(5)}, "size 5 where"),
         ({"x": np.ones((2, 8)), "y": np.ones(6)}, "size 8 where"),
     ],

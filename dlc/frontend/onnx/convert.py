@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
+from dlc.core.count import show_count
 from dlc.core.errors import LimitError, ModelError, ShapeError, UnsupportedOperator
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context, OnlySize
@@ -393,7 +394,8 @@ class _Driver:
         self.env, self.ctx = dict(env), ctx
         try:
             if len(graph.inputs) != len(operands):
-                ctx.refuse(f"its subgraph has {len(graph.inputs)} inputs, not {len(operands)}")
+                inputs = show_count(len(graph.inputs), "input")
+                ctx.refuse(f"its subgraph has {inputs}, not {len(operands)}")
             self.env.update(zip((v.name for v in graph.inputs), operands, strict=True))
             self.constants(graph)
             nodes = in_order(self.model.label, graph, set(self.env)).nodes

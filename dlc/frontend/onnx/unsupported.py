@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from dlc.core.count import show_count
 from dlc.core.errors import InternalError, UnsupportedModel, UnsupportedOperator
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.fallback import is_standard
@@ -81,7 +82,7 @@ def unsupported(
     rest = len(issues) - len(lines)
     return UnsupportedModel(
         count=len(issues),
-        total=total,
+        nodes=show_count(total, "node"),
         share=_share(sum(issue.work for issue in issues), whole),
         model=label,
         listing="\n".join([*lines, *([f"  and {rest} more"] if rest > 0 else [])]),

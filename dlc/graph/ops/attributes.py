@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dlc.core.count import show_count
 from dlc.graph.op import Op
 from dlc.te.expr import Const, Expr, ExprLike, index
 from dlc.te.simplify import canonical
@@ -36,7 +37,7 @@ def constants(values: Sequence[Expr]) -> tuple[int, ...]:
 def normal_axis(op: Op, axis: int, rank: int, *operands: TensorType) -> int:
     """The axis counted from the front; a negative one counts from the back."""
     if not -rank <= axis < rank:
-        raise op.reject(f"there is no axis {axis} in {rank} dimensions", *operands)
+        raise op.reject(f"there is no axis {axis} in {show_count(rank, 'dimension')}", *operands)
     return axis % rank
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.core.count import show_count
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.precision import narrow, product, product_dtype
@@ -21,7 +22,8 @@ def check_window(op: Op, spatial: int, *operands: TensorType, **attributes: Sequ
     """Refuse attributes whose length is not that of the spatial dimensions (pads: twice that)."""
     for name, values in attributes.items():
         if len(values) != spatial * (2 if name == "pads" else 1):
-            raise op.reject(f"{name}={tuple(values)} for {spatial} spatial dimensions", *operands)
+            axes = show_count(spatial, "spatial dimension")
+            raise op.reject(f"{name}={tuple(values)} for {axes}", *operands)
         least = 0 if name in ("pads", "output_padding") else 1
         if any(v < least for v in values):
             raise op.reject(f"{name}={tuple(values)} is below {least}", *operands)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlc.core.count import show_count
 from dlc.core.types import INDEX, DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
@@ -147,7 +148,7 @@ class GatherND(Op):
         check_indices(self, x, indices)
         batch = self.batch_dims
         if not 0 <= batch < min(x.rank, indices.rank):
-            raise self.reject(f"{batch} batch dimensions", x, indices)
+            raise self.reject(show_count(batch, "batch dimension"), x, indices)
         if any(differs(n, m) for n, m in zip(x.shape[:batch], indices.shape, strict=False)):
             raise self.reject("the batch dimensions differ", x, indices)
         length = indices.shape[-1]
