@@ -9,11 +9,12 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.segment import Segment
     from rich.table import Table
 
     from dlc.core.manifest import TensorSpec
@@ -66,13 +67,35 @@ def _console(*, to_stderr: bool) -> Console:
 
 
 def table(*columns: str, left: Sequence[str] = ()) -> Table:
-    """A plain table: numbers to the right, the columns in `left` to the left."""
+    """A plain table: numbers to the right, the columns in `left` to the left, no blanks behind."""
+    from rich.console import ConsoleOptions
+    from rich.segment import Segment
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    class Trimmed(Table):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+            segments = cast("Iterable[Segment]", super().__rich_console__(console, options))
+            for line in Segment.split_lines(segments):
+                yield from _trimmed(line)
+                yield Segment.line()
+
+    made = Trimmed(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
         made.add_column(name, justify="left" if name in left else "right", overflow="fold")
     return made
+
+
+def _trimmed(line: Sequence[Segment]) -> Iterator[Segment]:
+    """A line of a table without the blanks that make its last cell as wide as the column."""
+    from rich.segment import Segment
+
+    end = len(line)
+    while end and not line[end - 1].text.strip():
+        end -= 1
+    yield from line[: max(end - 1, 0)]
+    if end:
+        last = line[end - 1]
+        yield Segment(last.text.rstrip(), last.style, last.control)
 
 
 def print_json(schema: str, document: Mapping[str, object]) -> None:

@@ -36,6 +36,15 @@ def masked(text: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines.splitlines())
 
 
+@pytest.mark.parametrize("colour", ["NO_COLOR", "FORCE_COLOR"])
+def test_no_line_of_a_table_ends_in_blanks(files, dlc_main, monkeypatch, colour):
+    monkeypatch.setenv(colour, "1")
+    for words in (("targets", "native"), ("run", "mlp.so"), ("tune", "mlp.onnx", "--dry-run")):
+        lines = [re.sub(r"\x1b\[[\d;]*m", "", n) for n in dlc_main(*words)[1].splitlines()]
+        assert len(lines) > 1
+        assert [line for line in lines if line != line.rstrip()] == []
+
+
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_golden(path, bless, files, dlc_main):
     command = path.read_text().splitlines()[0]
