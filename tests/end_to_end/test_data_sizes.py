@@ -354,6 +354,26 @@ def test_a_refusal_names_the_node_and_tells_the_values(text, feeds, message):
     with pytest.raises(UserError) as caught:
         module(*feeds)
     assert message in str(caught.value)
+    is_limit = any(words in message for words in ("no memory", "64 bits", "too large"))
+    assert isinstance(caught.value, LimitError) == is_limit
+
+
+@pytest.mark.parametrize(
+    ("result", "last", "told"),
+    [
+        ("n,n,n,n", "Identity(v)", "output 'y' of the shape (131072, 131072, 131072, 131072)"),
+        ("n,1,1,1", "ReduceSum<keepdims=1>(s)", "an element count leaves 64 bits"),
+    ],
+)
+def test_sizes_of_inputs_that_need_more_than_64_bits_exceed_a_limit(result, last, told):
+    inputs = "float[n,1,1,1] a, float[n,1,1] b, float[n,1] c, float[n] d"
+    body = f"t = Add(a, b) u = Add(t, c) v = Add(u, d) s = Softmax(v) y = {last}"
+    text = f"({inputs}) => (float[{result}] y) {{ {body} }}"
+    module = dlc.compile(Case(text, ()).model())
+    x = np.ones(2**17, np.float32)
+    with pytest.raises(LimitError) as caught:
+        module(*(x.reshape(-1, *[1] * axes) for axes in (3, 2, 1, 0)))
+    assert told in str(caught.value)
 
 
 @pytest.mark.parametrize("limit", [np.nan, np.inf, 1e30])

@@ -39,7 +39,10 @@ Element = Callable[[Load], str]  # the address of an element, as text
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run fails: a text with `{}` for each value, an i64 the function has computed."""
+    """Why a run fails: a text with `{}` for each value, an i64 the function has computed.
+
+    No memory holds a tensor, either, whose number of elements leaves 64 bits.
+    """
 
     text: str
     values: tuple[str, ...]
@@ -143,8 +146,8 @@ class HostBuilder:
                 lines.append(f"  call i32 (ptr, i64, ptr, ...) @snprintf({arguments})")
             lines.append("  br label %failed")
             texts.append(f"[{text}, %{label}]")
-            lacks = isinstance(failure, Failure) and failure.lacks_memory
-            results.append(f"[{_NO_MEMORY if lacks else 1}, %{label}]")
+            limit = failure == TOO_LARGE or (isinstance(failure, Failure) and failure.lacks_memory)
+            results.append(f"[{_NO_MEMORY if limit else 1}, %{label}]")
         if texts:
             lines += [
                 "failed:",

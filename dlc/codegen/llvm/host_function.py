@@ -251,7 +251,7 @@ class HostFunction:
                 assert_never(stmt)
 
     def _check(self, stmt: Check) -> None:
-        failure = self.reports.failure(stmt.message, stmt.cond)
+        failure = self.reports.unmet(stmt.cond, stmt.message)
         with self.out.failing(failure):
             cond = self.out.expr(stmt.cond)
         self.out.require(cond, failure)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dlc.codegen.llvm.host_expr import Failure, HostBuilder
-from dlc.core.types import DType
-from dlc.te.expr import Cast, Const, Expr
+from dlc.core.types import INDEX, LARGEST_INDEX, DType
+from dlc.te.expr import Binary, BinOp, Cast, Const, Expr
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType
 
+_LARGEST = Const(LARGEST_INDEX, INDEX)
 _MOST_VALUES = 6  # that a sentence tells
 _LONGEST = 60  # characters of a formula that a sentence tells
 
@@ -54,6 +56,11 @@ class Reports:
         told = ", ".join(f"{what} {{}}" for what, _ in shown)
         return Failure(f"{message} ({told})" if told else message, tuple(v for _, v in shown))
 
+    def unmet(self, cond: Expr, message: str) -> Failure:
+        """A condition does not hold. A count without a bound can do no other than leave 64 bits."""
+        is_count = isinstance(cond, Binary) and cond.op is BinOp.LE and cond.b == _LARGEST
+        return replace(self.failure(message, cond), lacks_memory=is_count)
+
     def outside(self, message: str, size: Expr, value: str, limit: str) -> Failure:
         """An index that lies outside of a size, whose value is the limit."""
         shown = [("it is", value)]
@@ -66,7 +73,7 @@ class Reports:
         """There is no memory for a tensor whose shape the program found out."""
         where = f"{node}: " if node else ""
         too_large = self.failure(f"{where}the sizes of '{name}' are too large", *type_.shape)
-        with self.out.failing(too_large):
+        with self.out.failing(replace(too_large, lacks_memory=True)):
             sizes = tuple(self.out.expr(size) for size in type_.shape)
         shape = ", ".join("{}" for _ in sizes) + ("," if len(sizes) == 1 else "")
         said = f"{where}there is no memory for '{name}', {type_.dtype} of the shape ({shape})"

@@ -35,9 +35,11 @@ void Context::plan(const DLTensor *inputs) {
   planned_ = false;
   const DefaultFloatEnvironment environment;
   const Host host(false);
-  if (module_->code().plan(host.interface(), sizes_.data(), output_dims_.data(), &arena_bytes_) !=
-      0) {
-    fail(DLC_BAD_TENSOR, host.failure());
+  const std::int32_t status =
+      module_->code().plan(host.interface(), sizes_.data(), output_dims_.data(), &arena_bytes_);
+  if (status != 0) {
+    const bool is_limit = host.cause(status) == DLC_NO_MEMORY;
+    fail(is_limit ? DLC_NO_MEMORY : DLC_BAD_TENSOR, host.failure());
   }
   const auto &outputs = module_->manifest().outputs;
   late_dims_.clear();

@@ -137,10 +137,12 @@ std::int64_t tensor_bytes(const TensorSpec &spec, const std::int64_t *dims) {
   bool empty = false;
   for (std::size_t i = 0; i < rank; ++i) {
     empty = empty || dims[i] == 0;
-    if (dims[i] < 0) fits = false;
+    if (dims[i] < 0) bad("output", spec, "impossible shape " + print_dims(rank, dims));
     if (__builtin_mul_overflow(bytes, dims[i], &bytes)) fits = empty;
   }
-  if (!fits) bad("output", spec, "impossible shape " + print_dims(rank, dims));
+  if (!fits) {
+    fail(DLC_NO_MEMORY, "output '" + spec.name + "' of the shape " + print_dims(rank, dims));
+  }
   return empty ? 0 : bytes;
 }
 

@@ -98,7 +98,7 @@ typedef struct dlc_text_host {
   int32_t (*text)(void *self, uint32_t function, const int64_t *sizes, void *const *buffers);
 } dlc_text_host;
 
-/* What `run` returns where there is no memory for a tensor whose size it found out. */
+/* What `run` and `plan` return where no memory holds a tensor of the sizes that they found. */
 #define DLC_RUN_NO_MEMORY 2
 
 /* What a model offers. Owned by the model; immutable; shared by all threads. */
@@ -110,7 +110,8 @@ typedef struct dlc_model {
   /* Computes from the size variables the dimensions of all outputs (one after
    * the other, in order) and the bytes of arena that `run` needs. A dimension
    * is -1 where it depends on more than the size variables: on elements.
-   * Returns 0, or 1 after `host->fail` when the sizes do not fit the model. */
+   * Returns 0, or after `host->fail` DLC_RUN_NO_MEMORY, or 1 when the sizes do
+   * not fit the model. */
   int32_t (*plan)(const dlc_host *host, const int64_t *sizes, int64_t *output_dims,
                   int64_t *arena_bytes);
   /* Computes the outputs. Tensors are dense, row-major, in the order of the
