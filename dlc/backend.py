@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 from onnx.backend import base
 
 from dlc.compiler import compile
+from dlc.core.count import show_count, show_inputs
 from dlc.core.errors import InputError, ModelError, UnsupportedModel, UserError
 from dlc.frontend.onnx import import_model, load_model
 from dlc.runtime import Module, why_no_gpu
@@ -133,10 +134,9 @@ class DlcBackendRep(base.BackendRep):
         values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         names = self._inputs
         if len(values) != len(names):
-            wanted = ", ".join(names) or "none"
             raise InputError(
                 name=f"number {min(len(values), len(names))}",
-                reason=f"{len(values)} arrays are given; the inputs are {wanted}",
+                reason=f"{show_count(len(values), 'array')} given; {show_inputs(names)}",
             )
         return dict(zip(names, values, strict=True))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.cli.argument import Source, is_source, parse_source, split_known
 from dlc.cli.screen import stderr
-from dlc.core.count import show_count
+from dlc.core.count import show_count, show_inputs
 from dlc.core.elf import is_elf
 from dlc.core.errors import (
     ArtifactError,
@@ -241,7 +241,7 @@ def _split(
     texts: Sequence[str], specs: Mapping[str, TensorSpec]
 ) -> tuple[dict[str, Source], dict[str, Array]]:
     """Sources by input, and the arrays of files that name their inputs themselves."""
-    from dlc.runtime.arguments import no_such_input, show_inputs
+    from dlc.runtime.arguments import no_such_input
 
     sources: dict[str, Source] = {}
     arrays: dict[str, Array] = {}
@@ -263,7 +263,7 @@ def _split(
             sources[next(iter(specs))] = parse_source(text)
         else:
             detail = f"--input '{text}': expected NAME=VALUE"
-            raise UserError(detail=detail, hint=show_inputs(list(specs)))
+            raise UserError(detail=detail, hint=show_inputs(specs))
     return sources, arrays
 
 

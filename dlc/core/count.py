@@ -1,6 +1,8 @@
-"""How messages write numbers of things and of bytes."""
+"""How messages write numbers of things and of bytes, and which inputs there are."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 def show_count(count: int, noun: str) -> str:
@@ -23,3 +25,13 @@ def show_bytes(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
+
+
+def show_inputs(names: Iterable[str]) -> str:
+    """What inputs a model has.
+
+    >>> show_inputs(["x", "y"])
+    'the inputs are x, y'
+    """
+    listed = ", ".join(names)
+    return f"the inputs are {listed}" if listed else "the model has no inputs"

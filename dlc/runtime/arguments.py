@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
+from dlc.core.count import show_inputs
 from dlc.core.errors import InputError, UserError
 
 Feeds = Mapping[str, object]
@@ -71,8 +72,3 @@ def no_such_input(name: str, names: Sequence[str]) -> InputError:
         reason=f"there is no such input; {show_inputs(names)}",
         hint=f"did you mean '{close[0]}'?" if close else "",
     )
-
-
-def show_inputs(names: Sequence[str]) -> str:
-    """What inputs a model has, for messages."""
-    return f"the inputs are {', '.join(names)}" if names else "the model has no inputs"

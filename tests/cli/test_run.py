@@ -276,6 +276,15 @@ def test_a_model_without_inputs_says_that_it_has_none(files, dlc_main, text):
     assert (code, "the model has no inputs" in said) == (2, True)
 
 
+@pytest.mark.parametrize("option", [("--shape", "x=1"), ("--value", "x=1")])
+def test_a_build_of_a_model_without_inputs_says_that_it_has_none(files, dlc_main, option):
+    node = helper.make_node("Constant", [], ["y"], value_float=1.0)
+    onnx.save(model([node], [], ["y"], [], (), ()), "none.onnx")
+    code, _, said = dlc_main("build", "none.onnx", "-q", *option)
+    reason = "error[DLC-E0100]: none.onnx: there is no input 'x'"
+    assert (code, said) == (2, f"{reason}\nhint: the model has no inputs\n")
+
+
 def test_run_takes_a_model_too(files, dlc_main):
     code, printed, _ = dlc_main("run", "mlp.onnx", "-i", "ones", "--dim", "batch=2", "--json")
     assert code == 0

@@ -34,7 +34,7 @@ def test_inputs_by_name_in_order_or_alone(split):
 
 def test_the_number_of_inputs_must_be_right(split):
     _, prepared = split
-    with pytest.raises(dlc.InputError, match="1 arrays are given; the inputs are x, z"):
+    with pytest.raises(dlc.InputError, match="1 array given; the inputs are x, z"):
         prepared.run(X)
 
 

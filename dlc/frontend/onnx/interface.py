@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dlc.core.count import show_inputs
 from dlc.core.errors import ModelError, UserError
 from dlc.core.types import INDEX, LARGEST_INDEX, DType
 from dlc.frontend.onnx.model import OnnxModel, OnnxValue, Unreadable
@@ -101,8 +102,7 @@ def resolve_inputs(
     declared = [v for v in model.graph.inputs if v.name not in model.graph.constants]
     if unknown := set(shapes) - {v.name for v in declared}:
         reason = f"there is no input '{min(unknown)}'"
-        listed = ", ".join(v.name for v in declared)
-        raise refused(model.label, reason, f"the inputs are {listed}")
+        raise refused(model.label, reason, show_inputs(v.name for v in declared))
     declared, flat, parts = spread(model.label, declared, shapes)
     resolver = _Resolver(model.label, dims, [v.dims or () for v in declared])
     found = [(v, resolver.shape(v, flat.get(v.name))) for v in declared]
@@ -137,8 +137,7 @@ def with_values(model: OnnxModel, values: Mapping[str, ArrayLike]) -> OnnxModel:
     for name, given in values.items():
         if name not in declared:
             reason = f"there is no input '{name}'"
-            hint = f"the inputs are {', '.join(declared)}"
-            raise refused(model.label, reason, hint)
+            raise refused(model.label, reason, show_inputs(declared))
         try:
             constants[name] = _constant(declared[name], given)
         except ValueError as error:
