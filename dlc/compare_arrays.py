@@ -49,9 +49,12 @@ def why_not_close(found: Array, wanted: Array, who: str, rtol: float, atol: floa
     bad = ~(apart <= allowed)
     if not bad.any():
         return ""
-    where = [int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape)]
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
+    largest = f"max abs {float(apart[at]):.1e} at {[*at]}"
+    if not np.isfinite(apart[at]):  # NaN or an infinity, on one side
+        largest = f"{float(found[at]):g} at {[*at]}, not {float(wanted[at]):g}"
     return (
-        f"differs from {who}: max abs {float(apart.max()):.1e} at {where}, "
+        f"differs from {who}: {largest}, "
         f"{100 * bad.mean():.3g} % of the elements are outside rtol {rtol:g}/atol {atol:g}"
     )
 

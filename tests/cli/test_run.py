@@ -99,6 +99,13 @@ def test_a_missing_file_of_expected_values_is_told_of_outputs(files, dlc_main, t
     assert (code, told in said, "input" in said) == (2, True, False)
 
 
+def test_a_result_that_is_no_number_is_told_so(files, dlc_main):
+    np.save("y.npy", np.zeros((1, 3), np.float32))
+    np.save("x.npy", np.full((1, 5), np.nan, np.float32))
+    code, _, said = dlc_main("run", "mlp.so", "-i", "x=@x.npy", "--expect", "y=@y.npy")
+    assert (code, "differs from y.npy: nan at [0, 0], not 0, 100 %" in said) == (4, True)
+
+
 @pytest.mark.parametrize(
     "array", [np.zeros(3, np.complex64), np.zeros(3, "M8[s]"), np.zeros(3, [("a", "f4")])]
 )

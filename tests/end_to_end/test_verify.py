@@ -266,7 +266,15 @@ def test_closeness_has_its_reasons():
     far = np.array([1 << 53, 1 << 62])
     assert "max abs 1.0e+00 at [0], 50 %" in why_not_close(far + [1, 0], far, "it", 0, 0)
     infinite = np.array([np.inf, 1.0], np.float32)
-    assert why_not_close(wanted, infinite, "it", 1e-3, 1e-3)
+    found = why_not_close(wanted, infinite, "it", 1e-3, 1e-3)
+    assert found.startswith("differs from it: 1 at [0], not inf, 100 % of the elements")
+    unknown = np.array([1.0, np.nan], np.float32)
+    assert "it: nan at [1], not 100, 50 %" in why_not_close(unknown, wanted, "it", 0, 0)
+    assert "it: 100 at [1], not nan, 50 %" in why_not_close(wanted, unknown, "it", 0, 0)
+    assert "it: nan at [], not 1, 100 %" in why_not_close(
+        np.array(np.nan), np.array(1.0), "it", 0, 0
+    )
+    assert why_not_close(unknown, unknown, "it", 0, 0) == ""
     texts = np.array([["a", "bc"]], np.object_)
     assert why_not_close(texts, texts.copy(), "it", 0, 0) == ""
     other = np.array([["a", "b"]])
