@@ -176,17 +176,22 @@ def parse_source(text: str) -> Source:
     return Source(fill=fill, options=options)
 
 
-def parse_file(option: str, text: str) -> tuple[str, str]:
+def parse_file(option: str, text: str, names: Iterable[str] = ()) -> tuple[str, str]:
     """`y=@y.npy`, or `@y.npz` for all; the name is then empty.
+
+    A name may contain `@`, too: of `names` the longest that fits ends before the file.
 
     Raises:
         UserError: it is not of that form.
     """
-    name, _, path = text.partition("@")
-    if not path or (name and not name.endswith("=")):
+    name, value = split_known(text, names) or ("", text)
+    if not value.startswith("@"):
+        name, _, value = text.partition("=@")
+        value = f"@{value}" if name else ""
+    if len(value) < 2:
         hint = f"write {option} y=@y.npy, or {option} @all.npz"
         raise UserError(detail=f"{option} '{text}': expected a file", hint=hint)
-    return name.removesuffix("="), path
+    return name, value[1:]
 
 
 def _number(text: str) -> int | float | None:

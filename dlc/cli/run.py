@@ -50,11 +50,14 @@ def run(
     """Run a compiled model once. An ONNX model is compiled first."""
     from dlc.cli.source import make_feeds, open_module
 
-    targets = [parse_file("--output", text) for text in outputs or ()]
-    wanted = [parse_file("--expect", text) for text in expect or ()]
+    for option, texts in (("--output", outputs), ("--expect", expect)):
+        for text in texts or ():
+            parse_file(option, text)  # whether it is one, before a model is compiled
     sizes = parse_sizes(dim or ())
     module = open_module(path)
     names = [spec.name for spec in module.outputs]
+    targets = [parse_file("--output", text, names) for text in outputs or ()]
+    wanted = [parse_file("--expect", text, names) for text in expect or ()]
     for option, pairs in (("--output", targets), ("--expect", wanted)):
         _check_names(option, pairs, names)
     feeds = make_feeds(module, inputs or (), sizes)

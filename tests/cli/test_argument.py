@@ -66,7 +66,12 @@ def test_sources():
 def test_files():
     assert parse_file("--output", "y=@y.npy") == ("y", "y.npy")
     assert parse_file("--output", "@all.npz") == ("", "all.npz")
-    for text in ("y.npy", "y@z.npy", "y=@"):
+    assert parse_file("--output", "y@2=@y@3.npy") == ("y@2", "y@3.npy")
+    names = ["a", "a=@b", "@y"]
+    assert parse_file("--output", "a=@b=@f=@g.npy", names) == ("a=@b", "f=@g.npy")
+    assert parse_file("--output", "a=@c=@f.npy", names) == ("a", "c=@f.npy")
+    assert parse_file("--output", "@y=@f.npy", names) == ("@y", "f.npy")
+    for text in ("y.npy", "y@z.npy", "y=@", "@", "=@", "=@y.npy", "a="):
         with pytest.raises(UserError):
             parse_file("--output", text)
 

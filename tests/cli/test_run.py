@@ -148,6 +148,20 @@ def test_outputs_may_have_any_name_in_an_archive(files, dlc_main):
         assert {name: a.tolist() for name, a in arrays.items()} == dict.fromkeys(names, [-1.0] * 3)
 
 
+def test_names_of_outputs_may_contain_what_begins_a_file(files, dlc_main):
+    names = ["y@2", "y", "@z"]
+    nodes = [helper.make_node("Neg", ["x"], [y]) for y in names]
+    onnx.save(model(nodes, ["x"], names, [], (3,), (3,)), "at.onnx")
+    dlc_main("build", "at.onnx", "-q")
+    for name in names:
+        given = ("run", "at.so", "-i", "x=ones")
+        assert dlc_main(*given, "-o", f"{name}=@y@1.npy")[0] == 0
+        np.testing.assert_array_equal(np.load("y@1.npy"), [-1.0] * 3)
+        assert dlc_main(*given, "--expect", f"{name}=@y@1.npy")[0] == 0
+    code, _, said = dlc_main("run", "at.so", "-o", "n@1=@y.npy")
+    assert (code, "--output: there is no output 'n@1'" in said) == (2, True)
+
+
 def blur(width):
     """A convolution without padding, which takes no image of fewer rows than its kernel has."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="blur")
