@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 OLDEST_IR_VERSION = 8
 """Tried where onnxruntime does not know the version of a file; nothing newer concerns it."""
+_NOT_OF_NUMPY = re.compile(r"tensor\((bfloat16|float[48]e\w+|u?int[24])\)")
+"""What onnxruntime calls tensors for whose elements NumPy has no type of its own."""
+_STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
 def has_onnxruntime() -> bool:
@@ -64,7 +68,7 @@ class OnnxRuntime:
         try:
             found = self._session.run(self._outputs, dict(feeds))
         except Exception as error:  # it has many kinds of errors, and no common base
-            raise _refused(error) from error
+            raise self._refused(error) from error
         outputs = dict(zip(self._outputs, found, strict=True))
         for name, value in outputs.items():
             if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
@@ -84,7 +88,7 @@ class OnnxRuntime:
             for name, array in feeds.items():
                 binding.bind_cpu_input(name, array)
         except Exception as error:
-            raise _refused(error) from error
+            raise self._refused(error) from error
         for name in self._outputs:
             binding.bind_output(name)
 
@@ -92,6 +96,18 @@ class OnnxRuntime:
             self._session.run_with_iobinding(binding)
 
         return run
+
+    def _refused(self, error: Exception) -> UserError:
+        """Why a run is refused; of types that NumPy lacks, onnxruntime only tells numbers."""
+        if "numpy" not in str(error).lower():
+            return _refused(error)
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        for role, values in (("input", inputs), ("output", outputs)):
+            for value in values:
+                if found := _NOT_OF_NUMPY.fullmatch(value.type):
+                    reason = f"cannot pass {found[1]} from or to Python ({role} '{value.name}')"
+                    return UserError(detail=f"onnxruntime {reason}")
+        return _refused(error)
 
 
 def _open_session(model: Model, options: Any) -> Any:
@@ -153,4 +169,4 @@ def _bytes(model: Model, ir_version: int | None = None) -> bytes:
 
 def _refused(error: Exception) -> UserError:
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return UserError(detail=f"onnxruntime: {lines[0]}")
+    return UserError(detail=f"onnxruntime: {_STATUS.sub('', lines[0])}")

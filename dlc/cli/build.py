@@ -248,7 +248,8 @@ def _verify(
         display.line("warning", "verify", f"{factor}: see dlc verify", seconds)
         return report
     if not report.trials:
-        display.line("warning", "verify", f"skipped: {'; '.join(report.notes)}", seconds)
+        reason = f"skipped: {'; '.join(report.notes)}; dlc verify asks float64"
+        display.line("warning", "verify", reason, seconds)
         return report
     if key is not None:
         keep_comparison(key, report)

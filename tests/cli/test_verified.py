@@ -9,7 +9,9 @@ import onnx
 import pytest
 
 from dlc import verified, verify_model
+from dlc.core.errors import UserError
 from dlc.core.target_parse import parse_target
+from dlc.peer import OnnxRuntime
 from dlc.verified import find_comparison, keep_comparison
 from dlc.verify_report import OutputReport, VerifyReport
 
@@ -101,6 +103,39 @@ def test_a_machine_of_other_features_compares_anew(build, calls, monkeypatch):
     monkeypatch.setattr(verified, "parse_target", lambda text: machine)
     build("mlp.onnx")
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("types", "told"),
+    [
+        ("bfloat16 float", "onnxruntime cannot pass bfloat16 from or to Python (input 'x')"),
+        ("float bfloat16", "onnxruntime cannot pass bfloat16 from or to Python (output 'y')"),
+        ("float8e5m2 float", "onnxruntime cannot pass float8e5m2 from or to Python (input 'x')"),
+    ],
+)
+def test_types_that_onnxruntime_cannot_pass_are_named(
+    build, files, monkeypatch, dlc_main, types, told
+):
+    given, made = types.split()
+    to = getattr(onnx.TensorProto, made.upper())
+    text = f"m ({given}[3] x) => ({made}[3] y) {{ y = Cast<to={to}>(x) }}"
+    head = '<ir_version: 10, opset_import: ["": 21]>'
+    onnx.save(onnx.parser.parse_model(f"{head} {text}"), files / "narrow.onnx")
+    monkeypatch.setenv("COLUMNS", "150")
+    assert f"! verify    skipped: {told}; dlc verify asks float64 " in build("narrow.onnx")
+    code, printed, said = dlc_main("verify", "narrow.onnx", "new.so")
+    assert (code, said) == (0, f"note: {told}\n")
+    assert "0.0e+00 0e+00" in printed
+
+
+def test_what_onnxruntime_says_stands_without_its_numbers(files, monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : There is no Relu(14)\n...")
+
+    monkeypatch.setattr("onnxruntime.InferenceSession", refuse)
+    with pytest.raises(UserError) as caught:
+        OnnxRuntime("mlp.onnx", threads=1)
+    assert str(caught.value) == "onnxruntime: There is no Relu(14)"
 
 
 def test_what_was_skipped_is_not_kept(build, monkeypatch):
