@@ -14,6 +14,7 @@ import typer
 from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_variants
 from dlc.cli.depfile import sources_of, write_depfile
 from dlc.cli.option import (
+    BoundsOption,
     JsonOption,
     PrecisionOption,
     ShapeOption,
@@ -45,10 +46,7 @@ def build(
     ] = None,
     target: TargetOption = "native",
     shape: ShapeOption = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option("--dim", help="Fix or bound a size: batch=1, batch=1..32. Repeatable."),
-    ] = None,
+    dim: BoundsOption = None,
     value: Annotated[
         list[str] | None,
         typer.Option(

@@ -30,6 +30,10 @@ PrecisionOption = Annotated[
 InputOption = Annotated[
     list[str] | None, typer.Option("--input", "-i", help="As in dlc run; default: random values.")
 ]
+BoundsOption = Annotated[
+    list[str] | None,
+    typer.Option("--dim", help="Fix or bound a size: batch=1, batch=1..32. Repeatable."),
+]
 SizeOption = Annotated[
     list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
 ]

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from dlc.cli.argument import parse_dims, parse_shapes, parse_sizes
 from dlc.cli.option import (
+    BoundsOption,
     JsonOption,
     PrecisionOption,
     ShapeOption,
@@ -66,10 +67,7 @@ def tune_models(
     ] = None,
     target: TargetOption = "native",
     shape: ShapeOption = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option("--dim", help="Fix or bound a size: batch=1, batch=1..32. Repeatable."),
-    ] = None,
+    dim: BoundsOption = None,
     at: Annotated[
         list[str] | None,
         typer.Option("--at", help="Measure an open size at this value: seq=128. Repeatable."),
@@ -124,11 +122,8 @@ def tune_models(
         hint = f"there are: {', '.join(PROGRESS)}"
         raise UserError(detail=f"--progress '{progress}' is unknown", hint=hint)
     given = {"dims": parse_dims(dim or ()), "shapes": parse_shapes(shape or ())}
-    given |= {
-        "precision": check_precision(precision),
-        "only": tasks,
-        "at": parse_sizes(at or (), "--at"),
-    }
+    given |= {"precision": check_precision(precision), "only": tasks}
+    given |= {"at": parse_sizes(at or (), "--at")}
     options = _options(budget, search, cost_model, cache, seed, resume)
     if dry_run:
         from dlc.tune_plan import plan_tuning
