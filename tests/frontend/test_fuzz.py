@@ -70,7 +70,7 @@ DAMAGED = {
                 mode = "TF", ngram_counts = [0, 0], ngram_indexes = [0, -1],
                 pool_int64s = [2, 3, 5, 4]> (x)
         }"""),
-    "a window of fewer dimensions": ("kernel_shape has 1 size for", """
+    "a window of fewer dimensions": ("kernel_shape of length 1 for", """
         (float[1, 1, 2, 2] x, int64[1, 1, 2, 2] i) => (float[a, b, c, d] y) {
             y = MaxUnpool <kernel_shape = [2]> (x, i)
         }"""),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from dlc.core.count import show_count
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.windows import WindowAttributes, pad_open_image, per_axis, read_window
@@ -80,13 +79,13 @@ def convert_conv_transpose(
     rank = x.type.rank - 2
     kernel = kernel_sizes(ctx, w, kernel_shape)
     if len(kernel) != rank or not rank:
-        ctx.refuse(f"a kernel of {show_count(len(kernel), 'dimension')} for images of {rank}")
+        ctx.refuse(f"a kernel of rank {len(kernel)} for images of rank {rank}")
     stride = per_axis(ctx, strides, rank, 1, "strides")
     dilation = per_axis(ctx, dilations, rank, 1, "dilations")
     extra = per_axis(ctx, output_padding, rank, 0, "output_padding")
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         if len(output_shape) not in (0, rank, rank + 2):  # some exporters name all sizes
-            ctx.refuse(f"output_shape {list(output_shape)} for {show_count(rank, 'dimension')}")
+            ctx.refuse(f"output_shape {list(output_shape)} for images of rank {rank}")
         wanted = tuple(output_shape)[-rank:] if output_shape else ()
         total = _total_pads(ctx, x, wanted, kernel, stride, dilation, extra)
         if wanted:  # one larger than what the kernel reaches is padding of the output

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlc.core.count import show_count
 from dlc.core.types import INDEX, DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
@@ -116,7 +115,7 @@ def convert_max_unpool(
     """The inverse of MaxPool: indices count through the image without what `output_shape` adds."""
     rank = len(kernel_shape)
     if x.type.rank != rank + 2:
-        ctx.refuse(f"kernel_shape has {show_count(rank, 'size')} for {x.type}")
+        ctx.refuse(f"kernel_shape of length {rank} for {x.type}")
     stride = per_axis(ctx, strides, rank, 1, "strides")
     given = per_axis(ctx, pads, 2 * rank, 0, "pads")
     image = tuple(
@@ -137,7 +136,7 @@ def _extended(ctx: Context, y: Value, output_shape: Value) -> Value:
     """With zeros behind, up to a shape."""
     wanted = ctx.need_sizes(output_shape, "the shape of the result")
     if len(wanted) != y.type.rank:
-        ctx.refuse(f"output_shape has {show_count(len(wanted), 'size')} for {y.type}")
+        ctx.refuse(f"output_shape of length {len(wanted)} for {y.type}")
     pairs = list(zip(wanted, y.type.shape, strict=True))
     if all(surely_equal(n, m, ctx.bounds) for n, m in pairs):
         return y

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from dlc.core.count import show_count
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to, common_float
 from dlc.frontend.onnx.context import Context
@@ -67,7 +66,7 @@ def convert_batch_norm(
         y = ctx.call(BatchNorm(epsilon=epsilon), *(cast_to(ctx, v, inner) for v in given))
         return (cast_to(ctx, y, x.type.dtype),)
     if x.type.rank < 2:
-        ctx.refuse(f"it has {show_count(x.type.rank, 'dimension')}, and none of channels")
+        ctx.refuse(f"it has rank {x.type.rank}, and no axis of channels")
     axes = tuple(d for d in range(x.type.rank) if d != 1)
     channel = (x.type.shape[1],)
     over = Reduce(kind="mean", axes=axes, keepdims=True)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from dlc.core.count import show_count
 from dlc.frontend.onnx.context import Context
 from dlc.graph.graph import Value
 from dlc.graph.ops.shape import Pad
@@ -49,7 +48,7 @@ def read_window(
     """Complete the attributes: absent lists, `auto_pad`."""
     rank = len(image)
     if len(kernel) != rank or not rank:
-        ctx.refuse(f"a kernel of {show_count(len(kernel), 'dimension')} for images of {rank}")
+        ctx.refuse(f"a kernel of rank {len(kernel)} for images of rank {rank}")
     stride = per_axis(ctx, strides, rank, 1, "strides")
     dilation = per_axis(ctx, dilations, rank, 1, "dilations")
     if min((*stride, *dilation, *kernel), default=1) < 1:
