@@ -185,14 +185,16 @@ def run_cycles(node: Node, out: Out, context: PassContext) -> tuple[int, ...]:
     """What a run compares where it tells how large images are: see `ConvWinograd.cycles`.
 
     Nothing where they are known, however many there are, or where the smallest lose little. Tiles
-    of `out` results are estimated in an image that is small, as the choice is about such.
+    of `out` results are estimated in an image that is small, as the choice is about such, on one
+    core: how cores share an image depends on its size, and direct sums are taken for shared evenly.
     """
     if not _is_open(node):
         return ()
     axes = len(out)
     sizes = _assumed(node.output.type.shape[2:-1], context)
     assumed = [min(size, SMALL[axes]) for size in sizes]
-    cycles = _cycles(node, axes, 1, assumed, context)[out]
+    alone = replace(context, target=replace(context.target, cores=1))
+    cycles = _cycles(node, axes, 1, assumed, alone)[out]
     images = prod(assumed[:-axes])
     read = weight_bytes(node, out) / FAR_BYTES
     result = _multiply_cycles(node, 1, assumed, context) / prod(assumed)

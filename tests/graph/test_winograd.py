@@ -148,6 +148,23 @@ def test_larger_images_are_transformed():
     assert node.op.direct == ConvBlocked()
 
 
+@pytest.mark.parametrize("wide", ["s", "14"])
+def test_how_many_cores_there_are_says_nothing_about_small_images(wide):
+    """An image that leaves some of them idle is estimated by itself, for images of any size."""
+    text = small("s").replace("s + 2, s + 2", f"s + 2, {wide} + 2").replace("s, s,", f"s, {wide},")
+    one, *others = (
+        node.op.cycles for n in (1, 2, 8) for node in changed(text, replace(TARGET, cores=n)).nodes
+    )
+    assert one
+    assert others == [one, one]
+
+
+def test_open_images_have_larger_tiles_than_known_ones_where_it_is_close():
+    """Weights come while others are multiplied, and an image may be larger than assumed."""
+    (fixed,), (open_,) = (changed(small(t)).nodes for t in (14, "(s + 15) // 16"))
+    assert (fixed.op.out, open_.op.out) == ((2, 4), (4, 4))
+
+
 @pytest.mark.parametrize("sizes", [(3, 2, 7, 5, 6, 8), (1, 2, 1, 3, 4, 8)])
 def test_a_run_counts_tiles_of_all_images(sizes):
     op = ConvWinograd(out=(2, 2), stride=(1,), dilation=(1,), cycles=(3, 4, 50), used=5)

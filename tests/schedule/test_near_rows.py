@@ -132,6 +132,13 @@ def test_strips_of_an_open_image(height, width):
     same(whole, TINY, h=height, w=width)
 
 
+@pytest.mark.parametrize(("kernel", "ranks"), [("1x1", {3}), ("3x3", {5}), ("1x2", {5})])
+def test_lines_are_one_only_where_a_kernel_tells_none_apart(kernel, ranks):
+    """Else buffers are as they were: other rules know an image by its dimensions."""
+    fast = optimize(conv("hxw", kernel), TINY)
+    assert {p.type.rank for p in fast.params if p.name in ("in0", "out")} == ranks
+
+
 def test_an_image_of_few_open_lines():
     same(conv("5xw", "1x1"), TINY, w=9)
 

@@ -67,8 +67,12 @@ def test_all_rows_of_an_open_image_are_one_strip_where_columns_are_outside() -> 
 def test_many_weights_meet_open_images_a_tile_of_registers_at_a_time() -> None:
     """Each tile asks for the weights of the next position if it is the only one of its group."""
     many, few = (Shape(1, None, None, 36, n, n // 16, strip=4) for n in (256, 128))
-    assert choose_plan(many, TWO_CORES, {"columns_outer": 1}).group == transform_plan.OPEN_TILE
+    assert choose_plan(many, TWO_CORES, {}) == Plan(0, transform_plan.OPEN_TILE, True)
     assert choose_plan(few, TWO_CORES, {"columns_outer": 1}).group == 4
+    assert choose_plan(replace(many, high=16), TWO_CORES, {"columns_outer": 1}).group == 4
+    for knobs in ({"columns_outer": 1, "group": 4}, {"columns_outer": 0, "group": 4}):
+        plan = choose_plan(many, TWO_CORES, knobs)
+        assert (plan.group, plan.columns_outside) == (4, bool(knobs["columns_outer"]))
 
 
 VOLUME = Shape(1, 7, 7, 36, 3 * 128, 8, Volume(images=16, taps=3, stride=1, reach=3))

@@ -51,7 +51,7 @@ from dlc.te.transform import loads, walk
 from dlc.te.types import const_or_none, const_size
 
 MOST_BEHIND = 4096  # operations behind the transforms that are written out for a tile
-SEVERAL = 4  # blocks of channels
+SEVERAL = 4  # blocks of channels, beside which the memory of one more is little
 RANKS = (3, 4)  # without those of a tile: of images, and of volumes
 
 
@@ -386,8 +386,7 @@ def _operand(
 def _spread(trace: Trace, name: str, among: slice, target: Target) -> None:
     """Let products of one tile, which are stored one after the other, lie in different sets.
 
-    Where a run tells how many tiles there are, they may be pages apart; one block more is little
-    beside several.
+    Where a run tells how many tiles there are, they may be pages apart.
 
     Source: measured on Zen 3: pages apart, a layer of 7 x 7 pixels and 512 channels takes 1.8 times
     as long. On Zen 5, an open one of 14 x 14 pixels and 256 channels 1.08 times.

@@ -87,7 +87,7 @@ class Plan:
 def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
     """The cheapest plan; knobs other than 0 and -1 decide."""
     strips = [shape.strip] if shape.high is None else _divisors(shape.high, MAX_STRIP)
-    groups = [g for g in _divisors(shape.blocks, MAX_GROUP) if g <= _most_group(shape, target)]
+    groups = _divisors(shape.blocks, MAX_GROUP)
     images = _divisors(shape.volume.images, MAX_IMAGES)
     each = product(strips, groups, (False, True), images)
     options = [Plan(*values) for values in each]
@@ -95,19 +95,25 @@ def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
     wanted = (knobs.get(name, -1) for name in ("strip", "group", "columns_outer", "images"))
     for field, value in zip(fields(Plan), wanted, strict=True):
         options = [p for p in options if getattr(p, field.name) == value] or options
+    options = [p for p in options if _asks_in_time(shape, p, target)] or options
     options = [_of_all_tiles(shape, p) for p in options]
     return min(options, key=lambda plan: cycles(shape, plan, target))
 
 
-def _most_group(shape: Shape, target: Target) -> int:
-    """How many vectors of columns a group may have.
+def _asks_in_time(shape: Shape, plan: Plan, target: Target) -> bool:
+    """Whether tiles of an image of an open size ask for weights before they read them.
 
-    Tiles of an open number of rows ask for the weights of the next position, if it is the one that
-    they read next: if a group is one tile.
+    They ask for those of the next position. If weights are many, columns have to be outside, and a
+    group one tile: else others are read next.
     """
-    is_open = shape.high is None and shape.wide is None
     many = _weight_bytes(shape, target) > MANY_WEIGHTS * target.l2_bytes
-    return OPEN_TILE if is_open and many else MAX_GROUP
+    in_time = plan.columns_outside and plan.group <= OPEN_TILE
+    return in_time or not (many and _is_open_image(shape))
+
+
+def _is_open_image(shape: Shape) -> bool:
+    """Whether a run tells height and width of an image, which is no volume."""
+    return shape.high is None and shape.wide is None and shape.volume == Volume()
 
 
 def _weight_bytes(shape: Shape, target: Target) -> int:
@@ -122,8 +128,8 @@ def _of_all_tiles(shape: Shape, plan: Plan) -> Plan:
     Rows of tiles of which a run tells how many there are, and how long, are short where there are
     many weights: by themselves they feed few multiply-adds for each weight.
     """
-    is_open = shape.high is None and shape.wide is None and shape.volume == Volume()
-    return replace(plan, strip=0) if is_open and plan.columns_outside else plan
+    is_whole = _is_open_image(shape) and plan.columns_outside
+    return replace(plan, strip=0) if is_whole else plan
 
 
 def _fits(shape: Shape, plan: Plan, target: Target) -> bool:
