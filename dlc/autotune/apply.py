@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -129,7 +130,7 @@ def find_records(tuning: Tuning, model: str | Path | None = None) -> Records:
         return given
     found = shipped_records()
     beside = default_log(model) if model is not None else None
-    if beside is not None and beside.is_file():
+    if beside is not None and os.path.isfile(beside):  # its name may be too long for any file
         try:
             found |= load_records(beside)
         except UserError as error:

@@ -24,7 +24,7 @@ from types import TracebackType
 from dlc.autotune.decision import Decision, decision_from_json
 from dlc.autotune.record import Choice, Trial, choice_from_json, trial_from_json
 from dlc.autotune.task import Task, task_from_json
-from dlc.core.errors import DlcError, UserError, why_unreadable
+from dlc.core.errors import DlcError, UserError, show_os_error, why_unreadable
 
 _LOG = logging.getLogger("dlc.tune")
 SCHEMA_VERSION = 2
@@ -76,8 +76,6 @@ class TuningLog:
         self.corrupt = 0
         self.pending: list[_Row] = []
         self._tables = frozenset(_TABLES)
-        if read_only and not path.is_file():
-            raise UserError(detail=f"{path}: there is no such log", hint="make one by dlc tune")
         if read_only:
             _check_readable(path)
         self._db = self._open()
@@ -90,12 +88,16 @@ class TuningLog:
             UserError: the folder does not exist or cannot be written; the path is a folder.
         """
         folder = path.parent
-        if not folder.is_dir():
-            raise UserError(detail=f"{path}: there is no folder '{folder}'", hint=_ELSEWHERE)
-        if path.is_dir():
-            raise UserError(detail=f"{path}: is a folder", hint=_ELSEWHERE)
-        if not all(os.access(p, os.W_OK) for p in (folder, path) if p.exists()):
-            raise UserError(detail=f"{path}: cannot be written", hint=_ELSEWHERE)
+        try:
+            if not folder.is_dir():
+                raise UserError(detail=f"{path}: there is no folder '{folder}'", hint=_ELSEWHERE)
+            if path.is_dir():
+                raise UserError(detail=f"{path}: is a folder", hint=_ELSEWHERE)
+            if not all(os.access(p, os.W_OK) for p in (folder, path) if p.exists()):
+                raise UserError(detail=f"{path}: cannot be written", hint=_ELSEWHERE)
+        except OSError as error:
+            reason = f"cannot be written: {show_os_error(error)}"
+            raise UserError(detail=f"{path}: {reason}", hint=_ELSEWHERE) from error
 
     def add_task(self, task: Task) -> None:
         """Note a task, so that its trials can be understood; once."""
@@ -229,7 +231,7 @@ class TuningLog:
             self.corrupt += 1
 
     def _open(self) -> sqlite3.Connection:
-        is_new = not self.path.exists()
+        is_new = not os.path.exists(self.path)  # which raises nothing
         try:
             return self._connect_to_read() if self.read_only else self._connect("mode=rwc")
         except sqlite3.OperationalError as error:
@@ -320,6 +322,8 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 def _check_readable(path: Path) -> None:
     """Let the system say what is against reading a file, of which SQLite says nothing."""
     try:
+        if not path.is_file():
+            raise UserError(detail=f"{path}: there is no such log", hint="make one by dlc tune")
         path.open("rb").close()
     except OSError as error:
         raise UserError(detail=f"{path}: {why_unreadable(error)}") from error

@@ -5,6 +5,7 @@ Nothing here reads a log, or imports what schedules.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
@@ -41,8 +42,9 @@ def records_key(tuning: object, model: Path, hasher: Callable[[Path], str]) -> s
     if not isinstance(tuning, str | Path) or (tuning == "auto" and current.get() is not None):
         return None
     log = log_of(tuning, model)
-    if tuning == "auto" and not log.exists():
+    # The functions of `os.path` raise nothing for a name that is too long for any file.
+    if tuning == "auto" and not os.path.exists(log):
         return "auto"
-    if Path(f"{log}-wal").exists():
+    if os.path.exists(f"{log}-wal"):
         return None  # somebody writes to it
     return f"{'auto' if tuning == 'auto' else 'log'} {hasher(log)}"

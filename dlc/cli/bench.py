@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -182,7 +183,7 @@ def _peer_model(paths: Sequence[Path], model: Path | None) -> Path:
         if not is_artefact(path):
             return path
         beside = path.with_suffix(".onnx")
-        if beside.exists():
+        if os.path.exists(beside):  # whose name may be too long for any file
             return beside
     beside = paths[0].with_suffix(".onnx")
     raise UserError(

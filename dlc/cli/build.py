@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shlex
 import time
 from pathlib import Path
@@ -26,7 +27,7 @@ from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_seconds, show_target, stderr, stdout
 from dlc.core.count import show_bytes, show_count
 from dlc.core.elf import is_elf
-from dlc.core.errors import ModelError, UserError
+from dlc.core.errors import ModelError, UserError, why_unreadable
 from dlc.core.precision import Precision, check_precision, promised
 from dlc.core.staging import staging
 
@@ -154,8 +155,14 @@ def _check_apart(model: Path, path: Path, other: str) -> None:
 
     Raises:
         UserError: `path` is one of their files.
+        ModelError: the model cannot be looked for.
     """
-    if not path.is_file() or not model.exists():
+    try:
+        if not model.exists():
+            return
+    except OSError as error:
+        raise ModelError(model=str(model), reason=why_unreadable(error)) from error
+    if not os.path.isfile(path):  # which raises nothing: writing says what is wrong
         return
     what = "it is the model" if path.samefile(model) else ""
     if not what and not _is_library(path):

@@ -23,7 +23,7 @@ def sources_of(model: Path, tuning: str) -> list[Path]:
     if model.is_file():  # what came through a pipe cannot be read again, and has none
         found += sorted(external_files(model))
     log = log_of(tuning, model)
-    if tuning != "none" and log.is_file():
+    if tuning != "none" and os.path.isfile(log):  # its name may be too long for any file
         found.append(log)
     return found
 

@@ -47,9 +47,9 @@ def is_artefact(path: Path) -> bool:
         ModelError: it cannot be read, and by its name it were a model.
         ArtifactError: it cannot be read.
     """
-    if path.is_fifo():  # what is read of it is gone; the loader maps a file, so it is a model
-        return False
     try:
+        if path.is_fifo():  # what is read of it is gone; the loader maps a file, so it is a model
+            return False
         return is_elf(path) or path.suffix == ".so"
     except OSError as error:
         reason = why_unreadable(error)

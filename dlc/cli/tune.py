@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -238,7 +239,7 @@ def _output(path: Path, log: Path) -> Iterator[IO[str]]:
     Raises:
         UserError: it cannot be written, or its place is that of the log it is made from.
     """
-    if path.exists() and log.exists() and path.samefile(log):
+    if os.path.exists(path) and os.path.exists(log) and path.samefile(log):
         hint = "name another file: --output"
         raise UserError(detail=f"cannot write {path}: it is the log", hint=hint)
     with staging(path) as draft, writing(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,14 +49,15 @@ def staging(path: Path) -> Iterator[Path]:
     """
     from tempfile import TemporaryDirectory  # takes longer to import than it takes to say no
 
-    if path.is_dir():
+    # The functions of `os.path` raise nothing; what the system says comes when a folder is made.
+    if os.path.isdir(path):
         raise UserError(detail=f"cannot write {path}: it is a folder", hint="name a file in it")
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise UserError(
             detail=f"cannot write {path}: it is no regular file, and would be replaced by one",
             hint="name a file",
         )
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise UserError(detail=f"cannot write {path}: there is no folder {path.parent}")
     with writing(path):
         folder = TemporaryDirectory(prefix=_folder_prefix(path), dir=path.parent)

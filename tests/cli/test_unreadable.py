@@ -94,6 +94,79 @@ def test_a_folder_is_no_file(files, dlc_main, words, code, text):
     assert (found, printed, text in said) == (code, "", True)
 
 
+LONG = "x" * 300
+TOO_LONG = "file name too long"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (f"inspect {LONG}.onnx", 3, f"DLC-E0300]: {LONG}.onnx: cannot be read: {TOO_LONG}"),
+        (f"run {LONG}.onnx", 3, f"DLC-E0300]: {LONG}.onnx: cannot be read: {TOO_LONG}"),
+        (f"build {LONG}.onnx", 3, f"DLC-E0300]: {LONG}.onnx: cannot be read: {TOO_LONG}"),
+        (f"run {LONG}.so", 6, f"DLC-E0600]: {LONG}.so: cannot be read: {TOO_LONG}"),
+        (f"tune export {LONG}.db", 2, f"DLC-E0100]: {LONG}.db: cannot be read: {TOO_LONG}"),
+        (f"tune mlp.onnx -o {LONG}.db", 2, f"E0100]: {LONG}.db: cannot be written: {TOO_LONG}"),
+        (f"tune report a.db -o {LONG}", 2, f"DLC-E0100]: cannot write {LONG}: {TOO_LONG}"),
+        (f"build mlp.onnx -o {LONG}.so", 2, f"DLC-E0100]: cannot write {LONG}.so: {TOO_LONG}"),
+        (f"build mlp.onnx --tuning {LONG}.db -q", 2, f"{LONG}.db: cannot be read: {TOO_LONG}"),
+        (f"build mlp.onnx -q --no-verify --depfile {LONG}", 2, f"write {LONG}: {TOO_LONG}"),
+    ],
+)
+def test_a_name_that_no_file_may_have(files, dlc_main, words, code, text):
+    TuningLog(files / "a.db").close()
+    found, printed, said = dlc_main(*words.split())
+    assert (found, printed) == (code, "")
+    assert text in said
+
+
+def test_a_name_may_be_too_long_for_what_lies_beside_it(files, dlc_main):
+    name = "x" * 249
+    (files / "mlp.onnx").rename(f"{name}.onnx")
+    words = ("-o", "new.so", "-q", "--no-verify", "--depfile", "new.d")
+    assert dlc_main("build", f"{name}.onnx", *words)[::2] == (0, "")
+    (files / "new.so").rename(f"{name}ab.so")
+    code, _, said = dlc_main("bench", f"{name}ab.so", "--against", "onnxruntime")
+    assert (code, f"there is no {name}ab.onnx" in said) == (2, True)
+
+
+@pytest.fixture
+def hide(files, deny, monkeypatch):
+    """Let a file lie where nobody may look for one, which an administrator always may."""
+
+    def refuse(name):
+        deny(name)
+        own_stat = os.stat
+
+        def refusing(path, *rest, **kwargs):
+            if not isinstance(path, int) and os.fspath(path) in (name, name.encode()):
+                raise PermissionError(13, os.strerror(13), name)
+            return own_stat(path, *rest, **kwargs)
+
+        monkeypatch.setattr(os, "stat", refusing)
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "code", "text"),
+    [
+        ("mlp.so", "run mlp.so", 6, f"DLC-E0600]: mlp.so: {DENIED}"),
+        ("mlp.so", "inspect mlp.so", 6, f"DLC-E0600]: mlp.so: {DENIED}"),
+        ("mlp.onnx", "run mlp.onnx", 3, f"DLC-E0300]: mlp.onnx: {DENIED}"),
+        ("mlp.onnx", "inspect mlp.onnx", 3, f"DLC-E0300]: mlp.onnx: {DENIED}"),
+        ("mlp.onnx", "build mlp.onnx -q", 3, f"DLC-E0300]: mlp.onnx: {DENIED}"),
+        ("a.db", "tune export a.db", 2, f"DLC-E0100]: a.db: {DENIED}"),
+        ("a.db", "tune mlp.onnx -o a.db", 2, "a.db: cannot be written: permission denied"),
+    ],
+)
+def test_a_file_that_may_not_be_looked_for(dlc_main, hide, name, words, code, text):
+    hide(name)
+    found, printed, said = dlc_main(*words.split())
+    assert (found, printed) == (code, "")
+    assert text in said
+
+
 def commands(group):
     yield from (command.callback for command in group.registered_commands)
     for inner in group.registered_groups:
