@@ -50,8 +50,12 @@ _SCHEMA = "".join(map(_table, _TABLES))
 # What takes a file from the version of its position + 1 to the next one.
 _MIGRATIONS: tuple[str, ...] = (_table("decisions"),)
 _BUSY_SECONDS = 30.0
-_PRIMARY = 0xFF  # the bits of an error's code that say its kind
-_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)  # what a full disk makes of writing
+_FULL = (  # what a full disk or a quota makes of writing; Source: www.sqlite.org/rescode.html
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+)
 _BESIDE = ("-wal", "-shm")  # files of SQLite's own
 _BUSY_PAUSE = 0.01
 _Row = tuple[str, str, str, str]  # table, key of the task or fork, digest, body
@@ -235,8 +239,8 @@ class TuningLog:
         try:
             return self._connect_to_read() if self.read_only else self._connect("mode=rwc")
         except sqlite3.OperationalError as error:
-            if is_new and (error.sqlite_errorcode & _PRIMARY) in _FULL:
-                _remove(self.path.resolve())  # what a link names, and not the link
+            if is_new and error.sqlite_errorcode in _FULL:
+                _remove_empty(self.path.resolve())  # what a link names, and not the link
             raise UserError(detail=f"{self.path}: {error}", hint=_ELSEWHERE) from error
         except sqlite3.DatabaseError as error:
             if not _was_log(self.path):
@@ -336,11 +340,21 @@ def _was_log(path: Path) -> bool:
     return head[:16] == b"SQLite format 3\0" and head[68:72] == _APPLICATION.to_bytes(4, "big")
 
 
-def _remove(path: Path) -> None:
-    """Take away what was begun and has no row yet."""
-    for suffix in ("", *_BESIDE):
-        with contextlib.suppress(OSError):
-            path.with_name(path.name + suffix).unlink()
+def _remove_empty(path: Path) -> None:
+    """Take away a log that was begun and has no table: not one that another tuner made meanwhile.
+
+    Nor one that somebody else has open with its journal beside it: that mode of locking asks to be
+    alone. In it, SQLite also keeps in memory the index of the journal, for which a full disk has
+    no room.
+    """
+    with contextlib.suppress(OSError, sqlite3.Error):
+        db = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=0)
+        with contextlib.closing(db):
+            db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                return
+            for suffix in ("", *_BESIDE):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _quarantine(path: Path) -> Path:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from dlc import tune_race
 from dlc.autotune.log import TuningLog
-from dlc.core.errors import CodegenError
+from dlc.core.errors import CodegenError, UserError
 from dlc.tune_plan import plan_tuning
 from tests.autotune import examples
 from tests.cli.models import perceptron
@@ -85,6 +87,83 @@ def test_a_log_that_cannot_be_begun_leaves_no_file(tmp_path, room):
     )
     assert "UserError" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def refuse_to_connect(monkeypatch, code, before):
+    def connect(self, how):
+        monkeypatch.undo()
+        before(self.path)
+        error = sqlite3.OperationalError("no room")
+        error.sqlite_errorcode = code
+        raise error
+
+    monkeypatch.setattr(TuningLog, "_connect", connect)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_log_that_another_tuner_makes_meanwhile_stays(tmp_path, monkeypatch, is_open):
+    path, others = tmp_path / "a.db", []
+
+    def make(path):
+        others.append(TuningLog(path))
+        others[0].add_task(examples.matmul())
+        if not is_open:
+            others[0].close()
+
+    refuse_to_connect(monkeypatch, sqlite3.SQLITE_FULL, make)
+    with pytest.raises(UserError, match="no room"):
+        TuningLog(path)
+    others[0].close()
+    with TuningLog(path, read_only=True) as log:
+        assert list(log.tasks()) == [examples.matmul()]
+
+
+def test_a_log_that_another_tuner_begins_meanwhile_stays(tmp_path, monkeypatch):
+    others = []
+
+    def begin(path):
+        others.append(sqlite3.connect(path))
+        others[0].execute("PRAGMA journal_mode=WAL")
+        others[0].execute("BEGIN IMMEDIATE")
+
+    refuse_to_connect(monkeypatch, sqlite3.SQLITE_FULL, begin)
+    with pytest.raises(UserError, match="no room"):
+        TuningLog(tmp_path / "a.db")
+    assert (tmp_path / "a.db").exists()
+    others[0].close()
+
+
+def test_tables_that_are_in_the_journal_only_are_tables(tmp_path, monkeypatch):
+    other = tmp_path / "other.db"
+    path = tmp_path / "a.db"
+
+    def make(path):
+        with TuningLog(other) as log:
+            log.add_task(examples.matmul())
+            for suffix in ("", "-wal"):  # as a killed process leaves them
+                shutil.copyfile(f"{other}{suffix}", f"{path}{suffix}")
+
+    refuse_to_connect(monkeypatch, sqlite3.SQLITE_FULL, make)
+    with pytest.raises(UserError, match="no room"):
+        TuningLog(path)
+    with TuningLog(path) as log:
+        assert list(log.tasks()) == [examples.matmul()]
+
+
+@pytest.mark.parametrize(
+    ("code", "stays"),
+    [
+        (sqlite3.SQLITE_FULL, False),
+        (sqlite3.SQLITE_IOERR_WRITE, False),
+        (sqlite3.SQLITE_IOERR_LOCK, True),
+        (sqlite3.SQLITE_IOERR_SHMLOCK, True),
+    ],
+)
+def test_what_is_no_lack_of_room_removes_nothing(tmp_path, monkeypatch, code, stays):
+    refuse_to_connect(monkeypatch, code, Path.touch)
+    with pytest.raises(UserError, match="no room"):
+        TuningLog(tmp_path / "a.db")
+    assert (tmp_path / "a.db").exists() == stays
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), None])
