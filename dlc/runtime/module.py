@@ -62,7 +62,7 @@ def load_as(
     Raises:
         ArtifactError: as `load`.
     """
-    with dlc_errors(name):
+    with dlc_errors(path, name):
         return Module(_runtime.load_path(os.fsencode(path), flags), name)
 
 

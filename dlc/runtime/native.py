@@ -64,19 +64,23 @@ def why_no_gpu() -> str:
 
 
 @contextlib.contextmanager
-def dlc_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn the status of a failed call into the error that says whose fault it is."""
+def dlc_errors(path: str | bytes | os.PathLike[str], name: str | None = None) -> Iterator[None]:
+    """Turn the status of a failed call into the error that says whose fault it is.
+
+    `name` is what errors call the artefact at `path`.
+    """
     try:
         yield
     except _runtime.StatusError as error:
-        raise to_dlc_error(error, os.fspath(path)) from None
+        label = os.fsencode(path).decode(errors="replace")  # as the extension module decodes it
+        raise to_dlc_error(error, name or os.fsdecode(path), label) from None
 
 
-def to_dlc_error(error: _runtime.StatusError, path: str) -> Exception:
-    """The `DlcError` for a failed call; `path` names the artefact."""
+def to_dlc_error(error: _runtime.StatusError, path: str, label: str | None = None) -> Exception:
+    """The `DlcError` for a failed call; `path` names the artefact, as `label` does in messages."""
     status, message = error.args
     if status in ("DLC_NOT_FOUND", "DLC_BAD_ARTIFACT", "DLC_INCOMPATIBLE"):
-        return ArtifactError(path=path, reason=message.removeprefix(f"{path}: "))
+        return ArtifactError(path=path, reason=message.removeprefix(f"{label or path}: "))
     if status == "DLC_NO_MEMORY":
         return LimitError(what="memory", reason=message)
     if status == "DLC_INTERNAL":

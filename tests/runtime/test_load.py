@@ -20,7 +20,7 @@ from dlc.core.cpus import IMPLIES
 from dlc.core.errors import ArtifactError, UserError
 from dlc.core.manifest import FOOTER, TensorSpec, seal
 from dlc.core.types import DType
-from dlc.runtime.module import load_bytes
+from dlc.runtime.module import load_as, load_bytes
 from tests.runtime.affine import AFFINE, build, compile_model
 
 X = np.ones((2, 3), np.float32)
@@ -288,6 +288,21 @@ def test_constants_of_the_code_are_there_from_the_start(tmp_path: Path) -> None:
     sizes = [re.findall(r"^(?:Size|Rss): +(\d+) kB", text, re.M)[:2] for text in found]
     assert max(int(size) for size, _ in sizes) >= 1024
     assert all(size == there for size, there in sizes)
+
+
+@pytest.mark.parametrize("raw", [b"model.so", b"m\xf6del.so"])
+def test_the_fault_of_a_damaged_file_stands_behind_one_name(tmp_path: Path, raw: bytes) -> None:
+    path = os.fsencode(tmp_path) + b"/" + raw
+    Path(os.fsdecode(path)).write_bytes(b"\x7fELF")
+    with pytest.raises(ArtifactError) as caught:
+        load_as("the compiled model", path)
+    reason = str(caught.value.fields["reason"])
+    assert reason.startswith("not a compiled model")
+    assert str(caught.value) == f"the compiled model: {reason}"
+    for call in (dlc.runtime.load, dlc.runtime.check_file):
+        with pytest.raises(ArtifactError) as caught:
+            call(path)  # type: ignore[operator]
+        assert caught.value.fields == {"path": os.fsdecode(path), "reason": reason}
 
 
 @pytest.mark.parametrize("encode", [str, os.fsencode, Path])
