@@ -22,7 +22,7 @@ from dlc.runtime.arguments import Feeds, by_name, check_count, in_order
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
 from dlc.runtime.binding import Binding, why_not_writable
 from dlc.runtime.device import as_device_input, capsule, stream_number
-from dlc.runtime.native import dlc_errors, to_dlc_error
+from dlc.runtime.native import dlc_errors, encode_path, to_dlc_error
 from dlc.runtime.profile import Profile
 from dlc.runtime.timing import Timing, measure
 
@@ -40,11 +40,9 @@ def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "ful
     flags = {"full": _runtime.VERIFY_FULL, "fast": _runtime.VERIFY_SKIP_HASH}.get(verify)
     if flags is None:
         raise UserError(detail=f"verify={verify!r}", hint="there are: full, fast")
-    raw = os.fsencode(path)
-    if raw.startswith(ELF):
+    if os.fsencode(path).startswith(ELF):
         raise UserError(detail="expected the path of a compiled model, got the bytes of one")
-    if b"\0" in raw:  # where a C string would end, and another file would be loaded
-        raise ArtifactError(path=repr(path), reason="the path contains a NUL")
+    raw = encode_path(path)
     try:
         return load_as(os.fsdecode(raw), raw, flags)
     except ArtifactError as error:
@@ -63,7 +61,7 @@ def load_as(
         ArtifactError: as `load`.
     """
     with dlc_errors(path, name):
-        return Module(_runtime.load_path(os.fsencode(path), flags), name)
+        return Module(_runtime.load_path(encode_path(path), flags), name)
 
 
 def _is_model(path: bytes) -> bool:

@@ -21,6 +21,18 @@ except ImportError as error:  # the folder of the sources comes before what is i
 _TENSOR_MESSAGE = re.compile(r"input '(.*?)': (.*)", re.DOTALL)
 
 
+def encode_path(path: str | bytes | os.PathLike[str]) -> bytes:
+    """A path as the extension module takes it.
+
+    Raises:
+        ArtifactError: it contains a NUL, where a C string would end: another file would be taken.
+    """
+    raw = os.fsencode(path)
+    if b"\0" in raw:
+        raise ArtifactError(path=repr(path), reason="the path contains a NUL")
+    return raw
+
+
 def check_file(path: str | os.PathLike[str]) -> None:
     """Refuse a compiled model that is damaged. Nothing is loaded: it may be for another machine.
 
@@ -28,13 +40,13 @@ def check_file(path: str | os.PathLike[str]) -> None:
         ArtifactError: no such file; it is not what was built.
     """
     with dlc_errors(path):
-        _runtime.check_file(os.fsencode(path))
+        _runtime.check_file(encode_path(path))
 
 
 def hash_file(path: str | os.PathLike[str]) -> int:
     """XXH64 of all bytes of a file, at memory speed; for `dlc.core.manifest.seal`."""
     with dlc_errors(path):
-        return _runtime.hash_file(os.fsencode(path))
+        return _runtime.hash_file(encode_path(path))
 
 
 def num_threads() -> int:
