@@ -47,8 +47,8 @@ def parse_budget(text: str) -> Budget:
     word = text.strip().lower()
     if word == "until-flat":
         return Budget()
-    if found := re.fullmatch(r"(\d+) ?trials?", word):
+    if found := re.fullmatch(r"(\d{1,15}) ?trials?", word):
         return Budget(trials=int(found[1]))
-    if found := re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", word):
+    if found := re.fullmatch(r"(\d{1,15}(?:\.\d+)?)([smh])", word):
         return Budget(seconds=float(found[1]) * _UNITS[found[2]])
     raise UserError(detail=f"budget '{text}'", hint="write 90s, 10m, 2h, 2000trials or until-flat")

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dlc.core.count import is_number
 from dlc.core.errors import UserError
 
 Dim = int | tuple[int, int | None]
@@ -59,13 +60,13 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
     for text in texts:
         name, value = split_assignment("--shape", text)
         items = [item.strip() for item in value.split(",")]
-        bad = [i for i in items if not (_is_number(i) or i.isidentifier())]
+        bad = [i for i in items if not (is_number(i) or i.isidentifier())]
         if bad:
             reason = f"--shape '{text}': '{bad[0]}' is neither a number nor a name"
             raise UserError(detail=reason, hint="write --shape x=1,3,224,224")
         if name in found:
             raise UserError(detail=f"--shape: input '{name}' is given twice")
-        found[name] = tuple(int(item) if _is_number(item) else item for item in items)
+        found[name] = tuple(int(item) if is_number(item) else item for item in items)
     return found
 
 
@@ -79,7 +80,7 @@ def parse_dims(texts: Sequence[str], option: str = "--dim") -> dict[str, Dim]:
     for text in texts:
         name, value = split_assignment(option, text)
         low, dots, high = value.partition("..")
-        if not _is_number(low) or (high and not _is_number(high)):
+        if not is_number(low) or (high and not is_number(high)):
             hint = f"write {option} batch=1, {option} batch=1..32 or {option} batch=1.."
             raise UserError(detail=f"{option} '{text}': '{value}' is no size", hint=hint)
         if name in found:
@@ -170,7 +171,7 @@ def parse_source(text: str) -> Source:
     options: dict[str, int] = {}
     for word in rest:
         name, _, value = word.partition("=")
-        if name not in _FILLS[fill] or not _is_number(value):
+        if name not in _FILLS[fill] or not is_number(value):
             raise UserError(detail=f"'{text}': '{word}' is not understood", hint=hint)
         options[name] = int(value)
     return Source(fill=fill, options=options)
@@ -199,7 +200,3 @@ def _number(text: str) -> int | float | None:
         with contextlib.suppress(ValueError):
             return kind(text)
     return None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()

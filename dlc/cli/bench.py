@@ -15,6 +15,7 @@ import typer
 from dlc.cli.argument import parse_sizes
 from dlc.cli.option import InputOption, JsonOption, SizeOption, path_argument, path_option
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
+from dlc.core.count import is_number
 from dlc.core.env import MAX_THREADS
 from dlc.core.errors import ModelError, UserError, why_unreadable
 
@@ -198,7 +199,7 @@ def _thread_counts(text: str | None) -> list[int]:
     if text is None:
         return [num_threads()]
     items = text.split(",")
-    if not all(item.isdecimal() and 1 <= int(item) <= MAX_THREADS for item in items):
+    if not all(is_number(item) and 1 <= int(item) <= MAX_THREADS for item in items):
         reason = f"expected numbers from 1 to {MAX_THREADS}, as 1,2,4"
         raise UserError(detail=f"--threads '{text}': {reason}")
     return [int(item) for item in items]

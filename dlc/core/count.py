@@ -1,8 +1,21 @@
-"""How messages write numbers of things and of bytes, and which inputs there are."""
+"""How messages write numbers of things and of bytes, and which inputs there are; and which texts
+are numbers.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number in ASCII digits, and not of more than `int` surely takes.
+
+    >>> is_number("32"), is_number("-1"), is_number("9" * 5000)
+    (True, False, False)
+    """
+    most = sys.int_info.str_digits_check_threshold  # which no setting of Python goes below
+    return text.isascii() and text.isdecimal() and len(text) <= most
 
 
 def show_count(count: int, noun: str) -> str:

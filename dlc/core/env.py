@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlc.core.count import is_number
 from dlc.core.errors import UserError
 
 MAX_THREADS = 1024
@@ -48,7 +49,7 @@ def num_threads() -> int | None:
     text = _read(NUM_THREADS)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_THREADS):
+    if not (is_number(text) and 1 <= int(text) <= MAX_THREADS):
         hint = f"give a whole number from 1 to {MAX_THREADS}"
         raise UserError(detail=f"{NUM_THREADS.name} is '{text}'", hint=hint)
     return int(text)

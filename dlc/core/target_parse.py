@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from dlc.core.count import is_number
 from dlc.core.cpus import BASELINE, CPUS, GENERIC, IMPLIES, with_dependent, with_implied
 from dlc.core.errors import TargetError
 from dlc.core.gpus import DEFAULT, PROCESSORS, gpu_for
@@ -193,7 +194,7 @@ def _number(spec: _Text, option: str) -> int | None:
     text = spec.options.get(option)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and int(text) >= 1):
+    if not (is_number(text) and int(text) >= 1):
         raise spec.error(f"-{option} is '{text}'", "give a whole number of at least 1")
     return int(text)
 

@@ -135,7 +135,8 @@ def test_budgets():
     assert parse_budget("2h") == Budget(seconds=7200)
     assert parse_budget("2000trials") == parse_budget("2000 trials") == Budget(trials=2000)
     assert parse_budget("until-flat") == Budget()
-    for text in ("", "10", "m", "-5s", "10 parsecs"):
+    long = "1" * 5000
+    for text in ("", "10", "m", "-5s", "10 parsecs", f"{long}trials", f"{long}s"):
         with pytest.raises(UserError, match="budget"):
             parse_budget(text)
     assert Budget(seconds=10).share_spent(5, 99) == 0.5

@@ -18,19 +18,23 @@ from dlc.cli.argument import (
 )
 from dlc.core.errors import UserError
 
+LONG = "1" * 5000  # more digits than Python reads
+
 
 def test_shapes_and_sizes():
     assert parse_shapes(["x=1,3,h", "y=2"]) == {"x": (1, 3, "h"), "y": (2,)}
     assert parse_dims(["a=1", "b=2..3", "c=4.."]) == {"a": 1, "b": (2, 3), "c": (4, None)}
 
 
-@pytest.mark.parametrize("text", ["x", "x=", "=1", "x=1,-2", "x=1,,2", "x=1.5"])
+@pytest.mark.parametrize("text", ["x", "x=", "=1", "x=1,-2", "x=1,,2", "x=1.5", f"x={LONG}"])
 def test_a_shape_that_cannot_be_read(text):
     with pytest.raises(UserError):
         parse_shapes([text])
 
 
-@pytest.mark.parametrize("texts", [["a"], ["a=-1"], ["a=..3"], ["a=1..x"], ["a=1", "a=2"]])
+@pytest.mark.parametrize(
+    "texts", [["a"], ["a=-1"], ["a=..3"], ["a=1..x"], ["a=1", "a=2"], [f"a={LONG}"]]
+)
 def test_a_size_that_cannot_be_read(texts):
     with pytest.raises(UserError):
         parse_dims(texts)
@@ -58,7 +62,14 @@ def test_sources():
         Source(number=number) for number in (0, 1, -3, 0.001)
     ]
     assert parse_source("random:uniform:seed=3") == Source(fill="uniform", options={"seed": 3})
-    for text in ("zeros:seed=1", "random:seed", "random:seed=x", "noise", "random:gauss"):
+    for text in (
+        "zeros:seed=1",
+        "random:seed",
+        "random:seed=x",
+        f"random:seed={LONG}",
+        "noise",
+        "random:gauss",
+    ):
         with pytest.raises(UserError):
             parse_source(text)
 

@@ -470,6 +470,13 @@ def test_bench_times_everybody(files, dlc_main):
     assert "than onnxruntime" in printed
 
 
+@pytest.mark.parametrize("count", ["0", "1025", "two", "1,,2", "²", "1" * 5000])
+def test_bench_refuses_numbers_of_threads_that_are_none(files, dlc_main, count):
+    code, printed, said = dlc_main("bench", "mlp.so", "--threads", count)
+    assert (code, printed) == (2, "")
+    assert f"--threads '{count}': expected numbers from 1 to 1024, as 1,2,4" in said
+
+
 @pytest.mark.parametrize("seconds", ["inf", "nan", "-1"])
 def test_bench_refuses_times_that_are_none(files, dlc_main, monkeypatch, seconds):
     module = sys.modules["dlc.cli.bench"]  # the package holds the function under that name

@@ -18,7 +18,7 @@ def test_num_threads_reads_a_whole_number(monkeypatch, text, expected):
     assert env.num_threads() == expected
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²", "1025"])
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²", "1025", "1" * 5000])
 def test_num_threads_refuses_what_is_no_count(monkeypatch, text):
     monkeypatch.setenv("DLC_NUM_THREADS", text)
     with pytest.raises(UserError) as caught:

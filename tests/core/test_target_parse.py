@@ -120,6 +120,7 @@ def test_an_arm_cpu_implies_its_architecture(server):
         ("llvm -mtriple=aarch64-linux-gnu -mattr=-neon", "cannot be taken away", ""),
         ("llvm -num-cores=0", "-num-cores is '0'", "at least 1"),
         ("llvm -num-cores=²", "-num-cores is '²'", "at least 1"),
+        (f"llvm -num-cores={'1' * 5000}", "-num-cores is '111", "at least 1"),
     ],
 )
 def test_what_is_wrong_is_refused_with_a_reason(server, text, reason, hint):
