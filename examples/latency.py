@@ -19,8 +19,9 @@ import onnxruntime
 import dlc
 
 Run = Callable[[], dict[str, np.ndarray]]
-BURST = 10  # runs of one engine before it is the other's turn
-WARM_UP = 3
+BURST = 10  # runs of one engine, at least, before it is the other's turn
+BURST_S = 0.1  # at least, too: a small model would wait most of the time
+WARM_UP = 3  # runs at the start of each burst that do not count: caches hold the other's data
 
 
 def onnxruntime_run(model: Path, feed: dict[str, np.ndarray], threads: int) -> Run:
@@ -58,21 +59,31 @@ def wait_until_quiet() -> None:
             return
 
 
+def burst_s(run: Run) -> list[float]:
+    """Wall times of one engine's turn."""
+    for _ in range(WARM_UP):
+        run()
+    found: list[float] = []
+    spent = 0.0
+    while len(found) < BURST or spent < BURST_S:
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+        spent += found[-1]
+    return found
+
+
 def times_ms(runs: dict[str, Run], seconds: float) -> dict[str, np.ndarray]:
-    """Wall times of all engines, taken in turns."""
+    """Wall times of all engines, taken in turns, until they add up to `seconds` for each."""
     found: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        for _ in range(WARM_UP):
-            run()
-    stop = time.perf_counter() + seconds * len(runs)
-    while time.perf_counter() < stop:
+    left_s = seconds * len(runs)
+    while left_s > 0:
         for name, run in runs.items():
             wait_until_quiet()
-            for _ in range(BURST):
-                start = time.perf_counter()
-                run()
-                found[name].append((time.perf_counter() - start) * 1e3)
-    return {name: np.array(values) for name, values in found.items()}
+            times = burst_s(run)
+            found[name] += times
+            left_s -= sum(times)
+    return {name: np.array(values) * 1e3 for name, values in found.items()}
 
 
 def main() -> None:
