@@ -217,5 +217,6 @@ def _collapse(trace: Trace, target: Target) -> None:
 def _open_lines(trace: Trace, target: Target) -> int:
     """How many loops over rows products have, if the last one is open; else 0."""
     found = contract.match(trace.func, target)
-    is_open = found is not None and found.rows and trace.constant(found.rows[-1]) is None
-    return len(found.rows) if found is not None and is_open else 0
+    if found is None or not found.rows or trace.constant(found.rows[-1]) is not None:
+        return 0
+    return len(found.rows)
