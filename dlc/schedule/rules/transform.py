@@ -33,9 +33,8 @@ from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.inner import products_space, schedule_products
 from dlc.schedule.rules.tile import most_rows
 from dlc.schedule.rules.transform_accuracy import chain
-from dlc.schedule.rules.transform_match import Transformed
-from dlc.schedule.rules.transform_match import kept as kept
-from dlc.schedule.rules.transform_match import match as match
+from dlc.schedule.rules.transform_parts import Transformed, find_transformed
+from dlc.schedule.rules.transform_parts import kept as kept
 from dlc.schedule.rules.transform_plan import (
     OPEN_HIGH,
     OPEN_STRIP,
@@ -54,6 +53,11 @@ from dlc.te.types import const_or_none
 
 MOST_BEHIND = 4096  # operations behind the transforms that are written out for a tile
 SEVERAL = 4  # blocks of channels, beside which the memory of one more is little
+
+
+def match(func: Func, target: Target) -> Transformed | None:
+    """The transformed products in a function whose moves are inlined, or None."""
+    return find_transformed(func)
 
 
 def space(func: Func, target: Target) -> Space:

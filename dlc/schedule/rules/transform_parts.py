@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Const, Expr, Load, Select, Var
@@ -74,7 +73,7 @@ def kept(func: Func) -> frozenset[str]:
     return frozenset(stage.buffer for stage in around if stage is not None)
 
 
-def match(func: Func, target: Target) -> Transformed | None:
+def find_transformed(func: Func) -> Transformed | None:
     """The transformed products in a function whose moves are inlined, or None."""
     found = stages(func)
     parts = _parts(found)
