@@ -10,7 +10,7 @@ SHORT_CHAIN = 16  # and along both
 ACCURATE_FROM = {(): 0, (3,): 64, (4,): 64, (3, 3): 128, (3, 4): 256, (4, 4): 256}
 """Summands, by the results, in order, along the axes where transforms multiply rounding."""
 MULTIPLIED = 6  # products along such an axis
-PAIRS_ACCURATE_FROM = {(): 32, (4,): 80}
+PAIRS_ACCURATE_FROM = {(): 32, (3,): 80, (4,): 80}
 """Summands where transforms of another axis only add, but for three results, which have more of
 them in common."""
 
