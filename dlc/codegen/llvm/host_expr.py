@@ -22,7 +22,22 @@ _EXTREME = {BinOp.MIN: "smin", BinOp.MAX: "smax"}
 _BITS = {BinOp.BITAND: "and", BinOp.BITOR: "or", BinOp.BITXOR: "xor"}
 _INTEGERS = (INDEX, DType.I64)
 
-TOO_LARGE = "the sizes of the inputs are too large: an element count leaves 64 bits"
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run fails: a text with `{}` for each value, an i64 the function has computed.
+
+    No memory holds a tensor, either, whose number of elements leaves 64 bits.
+    """
+
+    text: str
+    values: tuple[str, ...] = ()
+    lacks_memory: bool = False
+
+
+TOO_LARGE = Failure(
+    "the sizes of the inputs are too large: an element count leaves 64 bits", lacks_memory=True
+)
 ZERO_DIVISOR = "a size is divided by another one that is 0"
 _NO_MEMORY = 2  # DLC_RUN_NO_MEMORY of dlc/abi.h
 _REPORT_BYTES = 512  # as many as the runtime keeps
@@ -37,18 +52,6 @@ DECLARATIONS += "declare i32 @snprintf(ptr, i64, ptr, ...)\n"
 Element = Callable[[Load], str]  # the address of an element, as text
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a run fails: a text with `{}` for each value, an i64 the function has computed.
-
-    No memory holds a tensor, either, whose number of elements leaves 64 bits.
-    """
-
-    text: str
-    values: tuple[str, ...]
-    lacks_memory: bool = False
-
-
 class HostBuilder:
     """Writes the body of one host function: numbered values and labels, failures at the end."""
 
@@ -58,7 +61,7 @@ class HostBuilder:
         self.lines: list[str] = []
         self.slots: list[str] = []  # memory of the function, at its start
         self._messages = messages  # text -> global that holds it, shared by all functions
-        self._failures: dict[str | Failure, str] = {}  # what is wrong -> label that reports it
+        self._failures: dict[Failure, str] = {}  # what is wrong -> label that reports it
         self._report = ""  # memory for a text with values
         self._cause: str | Failure | None = None  # what is wrong where arithmetic fails
         self._values: dict[Expr, str] = {}
@@ -125,8 +128,9 @@ class HostBuilder:
 
         Failures that show the same values share a block: what shows a value comes behind it.
         """
+        failure = Failure(failure) if isinstance(failure, str) else failure
         label = self._failures.setdefault(failure, f"fail{len(self._failures)}")
-        if isinstance(failure, Failure) and not self._report:
+        if failure.values and not self._report:
             self._report = self.slot(f"[{_REPORT_BYTES} x i8]")
         after = self.fresh_label("holds")
         self.line(f"br i1 {cond}, label %{after}, label %{label}")
@@ -137,8 +141,8 @@ class HostBuilder:
         lines, texts, results = [], [], []
         for failure, label in self._failures.items():
             lines.append(f"{label}:")
-            if isinstance(failure, str):
-                text = self._message(failure)
+            if not failure.values:
+                text = self._message(failure.text)
             else:
                 text, form = self._report, failure.text.replace("%", "%%").replace("{}", "%lld")
                 values = "".join(f", i64 {value}" for value in failure.values)
@@ -146,8 +150,7 @@ class HostBuilder:
                 lines.append(f"  call i32 (ptr, i64, ptr, ...) @snprintf({arguments})")
             lines.append("  br label %failed")
             texts.append(f"[{text}, %{label}]")
-            limit = failure == TOO_LARGE or (isinstance(failure, Failure) and failure.lacks_memory)
-            results.append(f"[{_NO_MEMORY if limit else 1}, %{label}]")
+            results.append(f"[{_NO_MEMORY if failure.lacks_memory else 1}, %{label}]")
         if texts:
             lines += [
                 "failed:",
