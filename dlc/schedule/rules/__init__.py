@@ -184,13 +184,13 @@ def prepare(trace: Trace, target: Target) -> None:
         if len(made) == 1 and isinstance(made[0].value, Load) and not gathers_rows(made[0]):
             trace.do("compute_inline", name)
     split_digits(trace, kept, target=target)
-    if all(
-        rule.match(trace.func, target) is None
-        for rule in (words, window_contract, attend, contract)
-    ):
+    rules = (words, window_contract, attend, contract)
+    is_known = any(rule.match(trace.func, target) is not None for rule in rules)
+    if not is_known:
         inline_moves(trace, kept)
         split_digits(trace, kept, target=target)
-    _collapse(trace, target)
+    if not is_known or trace.func.sizes:  # products of known sizes have no open lines
+        _collapse(trace, target)
 
 
 def _collapse(trace: Trace, target: Target) -> None:
