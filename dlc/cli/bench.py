@@ -15,7 +15,7 @@ import typer
 from dlc.cli.argument import parse_sizes
 from dlc.cli.option import InputOption, JsonOption, SizeOption, path_argument, path_option
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
-from dlc.core.count import is_number
+from dlc.core.count import is_number, show_count
 from dlc.core.env import MAX_THREADS
 from dlc.core.errors import ModelError, UserError, why_unreadable
 
@@ -263,6 +263,6 @@ def _comparisons(entries: Sequence[Contestant]) -> list[str]:
         if peers:
             ratio = percentile(peers[0].times_s, 0.5) / percentile(same[0].times_s, 0.5)
             word = f"{ratio:.2f}× faster" if ratio >= 1 else f"{1 / ratio:.2f}× slower"
-            threads = f"{count} thread{'s' if count > 1 else ''}"
+            threads = show_count(count, "thread")
             lines.append(f"{same[0].name} is {word} than {peers[0].name} by p50, {threads}")
     return lines

@@ -18,20 +18,25 @@ DENIED = "cannot be read: permission denied"
 FOLDER = "cannot be read: is a directory"
 
 
+def refusing(own, name):
+    """A function of the system that refuses a file of this name, and else does its own."""
+
+    def call(path, *rest, **kwargs):
+        if not isinstance(path, int) and os.fspath(path) in (name, name.encode()):
+            raise PermissionError(13, os.strerror(13), name)
+        return own(path, *rest, **kwargs)
+
+    return call
+
+
 @pytest.fixture
 def deny(files, monkeypatch):
     """Let the system refuse to open a file, which it never does to an administrator."""
 
     def refuse(name):
-        own_open, own_access = builtins.open, os.access
-
-        def refusing(path, *rest, **kwargs):
-            if not isinstance(path, int) and os.fspath(path) in (name, name.encode()):
-                raise PermissionError(13, os.strerror(13), name)
-            return own_open(path, *rest, **kwargs)
-
-        monkeypatch.setattr(builtins, "open", refusing)
-        monkeypatch.setattr(io, "open", refusing)
+        refused, own_access = refusing(builtins.open, name), os.access
+        monkeypatch.setattr(builtins, "open", refused)
+        monkeypatch.setattr(io, "open", refused)
         monkeypatch.setattr(os, "access", lambda p, m: str(p) != name and own_access(p, m))
 
     return refuse
@@ -136,14 +141,7 @@ def hide(files, deny, monkeypatch):
 
     def refuse(name):
         deny(name)
-        own_stat = os.stat
-
-        def refusing(path, *rest, **kwargs):
-            if not isinstance(path, int) and os.fspath(path) in (name, name.encode()):
-                raise PermissionError(13, os.strerror(13), name)
-            return own_stat(path, *rest, **kwargs)
-
-        monkeypatch.setattr(os, "stat", refusing)
+        monkeypatch.setattr(os, "stat", refusing(os.stat, name))
 
     return refuse
 
