@@ -1,17 +1,20 @@
-"""Names in host programs, and concatenations of many parts."""
+"""Names in host programs, concatenations of many parts, and sums of many elements."""
 
 from __future__ import annotations
 
 import pytest
 
+from dlc.core.target import Target
 from dlc.core.types import DType
-from dlc.graph.lower import lower_graph
+from dlc.graph.lower import lower_graph, lower_group
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.shape import Concat
 from dlc.graph.pass_ import PassContext, run_passes
 from dlc.graph.pipeline import PLAIN
 from dlc.graph.text import parse_graph
+from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.interpret import evaluate_size
+from dlc.schedule.pipeline import optimize
 from dlc.schedule.program import CallKernel, HostIf, Program, statements
 from dlc.te.expr import Select
 from dlc.te.tensor import placeholder
@@ -159,3 +162,13 @@ def test_two_transforms_in_one_group_are_for_all_sizes() -> None:
     text = text.replace("return z", "v: f32[1, 2, s, s, 8] = add(y, z)\n        return v", 1)
     program, _ = lower_graph(parse_graph(text))
     assert [type(s) for s in program.body] == [CallKernel]
+
+
+def test_interpolation_of_four_axes_is_no_deeper_than_a_schedule_can_follow() -> None:
+    graph = parse_graph("""\
+def main(n: size, m: size, x: f32[n, m, 1, 1]):
+    y: f32[1, 2, 2, 2] = resize(x, sizes=(1, 2, 2, 2), mode="cubic")
+    return y
+""")
+    func, _ = abstract_sizes(lower_group(graph, "f"))  # a sum of 256 elements
+    optimize(func, Target())

@@ -6,8 +6,9 @@ as the simplest fraction near them. So no position depends on how floats are rou
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
+import operator
 from fractions import Fraction
 
 import numpy as np
@@ -94,21 +95,21 @@ class Resize(Op):
         axes = [d for d, n in enumerate(x.shape) if not self._is_copied(d, n)]
 
         def element(*i: Expr) -> Expr:
-            taps = [self._taps(i[d], d, x.shape[d], wide(x.dtype)) for d in axes]
-            total: Expr | None = None
-            for choice in itertools.product(*taps):
-                position = list(i)
-                weight: Expr | None = None
-                for d, (at, factor) in zip(axes, choice, strict=True):
-                    position[d] = at
-                    weight = factor if weight is None or factor is None else weight * factor
-                load = x[tuple(position)]
-                if weight is None:
-                    return load
-                term = widen(load) * weight
-                total = term if total is None else total + term
-            assert total is not None, "an axis has a tap"
-            return cast(x.dtype, total)
+            return cast(x.dtype, sampled(i, axes, None))
+
+        def sampled(at: tuple[Expr, ...], left: list[int], weight: Expr | None) -> Expr:
+            """The operand at `at`, whose indices along `left` are still those of the result.
+
+            Axis by axis, so that a sum is no deeper than the taps of all axes one after the other.
+            """
+            if not left:
+                return x[at] if weight is None else widen(x[at]) * weight
+            d = left[0]
+            terms = [
+                sampled((*at[:d], place, *at[d + 1 :]), left[1:], _times(weight, factor))
+                for place, factor in self._taps(at[d], d, x.shape[d], wide(x.dtype))
+            ]
+            return functools.reduce(operator.add, terms)
 
         return te.compute(self.name, self.sizes, element, inputs=(x,))
 
@@ -236,6 +237,13 @@ class Resize(Op):
 def simple_fraction(scale: float) -> Fraction:
     """The fraction that is meant by a scale: the nearest of a small denominator."""
     return Fraction(scale).limit_denominator(_SIMPLE)
+
+
+def _times(weight: Expr | None, factor: Expr | None) -> Expr | None:
+    """The product of weights, of which one that is None is 1."""
+    if weight is None:
+        return factor
+    return weight if factor is None else weight * factor
 
 
 def _clamped(at: Expr, last: Expr) -> Expr:
