@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -16,13 +16,15 @@ from dlc.schedule.loop import For, Func, If, Invoke, LoopKind, Stmt, block
 from dlc.schedule.primitive import find_loop, refuse
 from dlc.schedule.simplify import hoist_stmt
 from dlc.te.affine import coefficients
-from dlc.te.expr import ZERO, Const, Expr, index
+from dlc.te.expr import ZERO, Const, Expr, Var, index
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, substitute
 from dlc.te.types import TensorType, const_size
 
 LINE_BYTES = 64
 LEVELS = (1, 2)  # of caches
+OPEN = 1 << 40  # stands for a size that is only known at run time: more than loops of a tile read
+ROUNDING = 1.1  # how many times the lines that are read may be asked for
 
 
 def runs_of(who: str, func: Func, loop: str, inside: str) -> tuple[For, ...]:
@@ -68,13 +70,14 @@ def ask_for_lines(
     return swap_loop(func, inside, lambda f: replace(f, body=_before(lines, f.body)))
 
 
-def asked_type(who: str, func: Func, buffer: str) -> TensorType:
+def asked_type(who: str, func: Func, buffer: str, *, of_known_sizes: bool = True) -> TensorType:
     """The type of an input that can be asked for."""
     for param in func.inputs:
-        if param.name == buffer and param.type.is_static and (param.type.dtype, 1) in PREFETCH:
+        is_known = param.type.is_static or not of_known_sizes
+        if param.name == buffer and is_known and (param.type.dtype, 1) in PREFETCH:
             return param.type
-    reason = f"there is no input '{buffer}' of known sizes, and of a type that is asked for"
-    refuse(who, func, reason)
+    sizes = " of known sizes, and" if of_known_sizes else ""
+    refuse(who, func, f"there is no input '{buffer}'{sizes} of a type that is asked for")
 
 
 def places(loop: For, buffer: str) -> set[tuple[Expr, ...]]:
@@ -93,14 +96,18 @@ def only_place(who: str, func: Func, loop: For, buffer: str) -> tuple[Expr, ...]
 def one_piece(
     at: tuple[Expr, ...], type_: TensorType, inner: Mapping[str, Expr]
 ) -> tuple[list[Expr], int]:
-    """Where what loops read begins, and its elements; 0 of them where it is in parts."""
-    shape = type_.static_shape
+    """Where what loops read begins, and its elements; 0 of them where it is in parts.
+
+    So it is where it may be all of an open dimension.
+    """
+    shape = [const_size(n) if isinstance(n, Const) else OPEN for n in type_.shape]
     begin, count = list(at), 1
     for d in reversed(range(len(shape))):
         extent = _extent(at[d], shape[d], inner)
         begin[d] = substitute(at[d], dict.fromkeys(inner, ZERO)) if extent < shape[d] else ZERO
         if extent > 1:
-            count = count * extent if prod(shape[d + 1 :]) == count else 0
+            whole = prod(shape[d + 1 :]) == count and extent < OPEN
+            count = count * extent if whole else 0
     return begin, count
 
 
@@ -115,3 +122,29 @@ def _extent(position: Expr, size: int, inner: Mapping[str, Expr]) -> int:
     if any(c < 0 or (c and not isinstance(n, Const)) for c, n in reach):
         return size
     return min(size, 1 + sum(c * (const_size(n) - 1) for c, n in reach if c))
+
+
+def shares(runs: Sequence[For], count: int) -> tuple[Expr, int]:
+    """The first of the lines that one run of nested loops asks for, and how many those are.
+
+    As many of the outer loops as rounding up allows share the lines equally; in each of their runs,
+    the loops inside them spread its part.
+    """
+    extents = [const_size(f.extent) for f in runs]
+
+    def part(outer: int) -> int:
+        return -(-count // prod(extents[:outer]))
+
+    outer = len(runs)
+    while part(outer) * prod(extents[:outer]) > count * ROUNDING:
+        outer -= 1
+    each, inner = part(outer), prod(extents[outer:])
+    return _number(runs[:outer]) * each + _number(runs[outer:]) * each // inner, -(-each // inner)
+
+
+def _number(runs: Sequence[For]) -> Expr:
+    """How many iterations of nested loops came before one."""
+    number: Expr = ZERO
+    for f in runs:
+        number = number * f.extent + Var(f.var)
+    return number

@@ -548,3 +548,29 @@ def test_a_loop_asks_for_what_others_beside_it_read():
     assert const_size(loops(result.body)["m_l2"].extent) == 2  # of four lines, half in each
     ((_, (next_one, *_)),) = ask.operands
     assert next_one == Var("i") + 1
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("inside", ["j", "k"])
+def test_every_line_of_a_later_part_is_asked_for_in_one_iteration(lines, inside):
+    func = parse(f"""
+        def f(n: size, A: bf16[6, n, {lines}, 32], *, B: f32[n]):
+            for i in range(n):
+                B[i] = 0.0
+                for j in range(4):
+                    for k in range(2):
+                        for l in range({lines}):
+                            for m in range(16):
+                                B[i] += f32(A[j, i, l, m + k * 16])
+    """)
+    result = replay(func, [Step("prefetch_parts", ("j", "j", inside, "A", 2, 1))])
+    assert_same(func, result)
+    (ask,) = (s for s in walk(result.body) if isinstance(s, Invoke))
+    ((_, place),) = ask.operands
+    count = const_size(loops(result.body)[f"{inside}_r1"].extent)
+    runs = range(2 if inside == "k" else 1)
+    numbers = [{"k": index(k), f"{inside}_r1": index(n)} for k in runs for n in range(count)]
+    found = [const_size(canonical(substitute(place[3], values))) // 32 for values in numbers]
+    assert set(range(lines)) <= set(found)
+    assert max(found) <= lines  # rounding up adds but a little behind the last
+    assert count == -(-lines // len(runs))

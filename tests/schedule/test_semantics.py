@@ -53,8 +53,9 @@ class Choices:
         return (*self.one(pairs), self.one(wide), 0, self.draw(FACTORS), level)
 
     def prefetch_parts(self):
-        loop, inside, buffer, _, _, level = self.prefetch()
-        return loop, inside, buffer, level
+        loop, inside, buffer, _, ahead, level = self.prefetch()
+        part = self.one([loop, inside])
+        return loop, part, self.one([part, inside]), buffer, ahead, level
 
     def split(self):
         return self.loop(), self.draw(FACTORS), (f"{self.new}o", f"{self.new}i")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from dlc.schedule.asking import (
     LEVELS,
     LINE_BYTES,
@@ -14,13 +11,11 @@ from dlc.schedule.asking import (
     only_place,
     places,
     runs_of,
+    shares,
 )
-from dlc.schedule.loop import For, Func, loops
+from dlc.schedule.loop import Func, loops
 from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
-from dlc.te.expr import ZERO, Const, Expr, Var
-from dlc.te.types import const_size
-
-ROUNDING = 1.1  # how many times the lines that are read may be asked for
+from dlc.te.expr import Const, Var
 
 
 @primitive
@@ -82,33 +77,7 @@ def prefetch(
     if count * type_.dtype.size_bytes < LINE_BYTES:
         refuse("prefetch", func, f"'{loop}' does not read lines of '{buffer}' in one piece")
     in_line = LINE_BYTES // type_.dtype.size_bytes
-    first, share = _shares(known, -(-count // in_line))
+    first, share = shares(known, -(-count // in_line))
     region[-1] = region[-1] + (first + Var(line)) * in_line
     region[dim] = region[dim] + distance
     return ask_for_lines(func, inside, line, share, (buffer, type_, region), level)
-
-
-def _shares(runs: Sequence[For], count: int) -> tuple[Expr, int]:
-    """The first of the lines that one run of nested loops asks for, and how many those are.
-
-    As many of the outer loops as rounding up allows share the lines equally; in each of their runs,
-    the loops inside them spread its part.
-    """
-    extents = [const_size(f.extent) for f in runs]
-
-    def part(outer: int) -> int:
-        return -(-count // prod(extents[:outer]))
-
-    outer = len(runs)
-    while part(outer) * prod(extents[:outer]) > count * ROUNDING:
-        outer -= 1
-    each, inner = part(outer), prod(extents[outer:])
-    return _number(runs[:outer]) * each + _number(runs[outer:]) * each // inner, -(-each // inner)
-
-
-def _number(runs: Sequence[For]) -> Expr:
-    """How many iterations of nested loops came before one."""
-    number: Expr = ZERO
-    for f in runs:
-        number = number * f.extent + Var(f.var)
-    return number

@@ -9,10 +9,10 @@ from itertools import product
 import pytest
 
 from dlc.graph.ops.matmul import MatMulPacked
+from dlc.schedule.asking import ROUNDING
 from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.loop import Func, Invoke, loops, walk
 from dlc.schedule.pipeline import optimize
-from dlc.schedule.primitives.prefetch import ROUNDING
 from dlc.schedule.rules import next_columns, schedule_func
 from dlc.schedule.rules.next_columns import MAX_PASSES
 from dlc.te.expr import Expr

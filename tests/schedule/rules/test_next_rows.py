@@ -1,4 +1,4 @@
-"""Tiles of rows that lie apart ask for the lines of the next tile, and of no other."""
+"""Tiles of rows that lie apart ask for the lines of later blocks, and of no others."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from dlc.schedule.pipeline import optimize
 from dlc.te.expr import Expr
 from tests.schedule.rules.nests import AVX512, N, assert_agree, func, tensor
 
-FAR = replace(AVX512, l2_bytes=1 << 13)
-"""A second cache of two lines of the images below."""
+FAR = replace(AVX512, l1_bytes=1 << 13)
+"""A first cache of less than the images below."""
+BLOCKS = 12
 
 
-def conv(high: int, wide: int | Expr, kernel: int = 1, stride: int = 1) -> Func:
+def conv(
+    high: int, wide: int | Expr, kernel: int = 1, stride: int = 1, blocks: int = BLOCKS
+) -> Func:
     h, w = (high - 1) * stride + kernel, (wide - 1) * stride + kernel
-    x, f = tensor("a", 1, 4, h, w, 16), tensor("b", 2, 4, kernel, kernel, 16, 16)
+    x, f = tensor("a", 1, blocks, h, w, 16), tensor("b", 2, blocks, kernel, kernel, 16, 16)
     return func((x, f), ConvBlocked(stride=(stride, stride)).compute(x, f))
 
 
@@ -50,39 +53,54 @@ def pixels_asked(fast: Func, ask: Invoke) -> set[tuple[int, int]]:
     return found
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("high", "wide"), [(5, 8), (4, 28), (3, 37), (1, 64)])
-def test_each_block_asks_for_its_lines_of_the_next_tile(high: int, wide: int) -> None:
-    plain = conv(high, wide)
+def all_asked(plain: Func) -> set[tuple[int, int]]:
     fast = optimize(plain, FAR)
-    asked = set[tuple[int, int]]().union(
+    assert_agree(plain, fast, {})
+    return set[tuple[int, int]]().union(
         *(pixels_asked(fast, ask) for ask in asks(fast, image_of(plain)))
     )
-    first = 28 if wide > 28 else 0  # of a line that leaves a tail, the first tile comes late
-    places = {y * wide + x for y in range(high) for x in range(first, wide) if y * wide + x >= 28}
-    assert {(block, place) for block in range(4) for place in places} <= asked
-    assert all(0 < place < high * wide + wide for _, place in asked)
-    assert_agree(plain, fast, {})
 
 
-def test_the_next_pixel_is_a_step_away() -> None:
-    plain = conv(5, 9, stride=2)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("high", "wide"), [(5, 8), (4, 28), (3, 37), (1, 64)])
+def test_each_block_asks_for_all_its_lines_of_the_one_after_the_next(high: int, wide: int) -> None:
+    asked = all_asked(conv(high, wide))
+    assert {block for block, _ in asked} == set(range(2, BLOCKS + 2))
+    assert {(block, place) for block in range(2, BLOCKS) for place in range(high * wide)} <= asked
+    assert all(place < high * wide + wide for _, place in asked)
+
+
+def test_pixels_are_a_step_apart() -> None:
+    asked = {place for _, place in all_asked(conv(5, 9, stride=2))}
+    assert {place // 17 for place in asked} == {0, 2, 4, 6, 8}
+
+
+def test_lines_of_a_window_ask_for_those_of_the_next_block() -> None:
+    asked = all_asked(conv(3, 8, kernel=3))
+    assert {(block, place) for block in range(1, BLOCKS) for place in range(5 * 10)} <= asked
+    assert {block for block, _ in asked} == set(range(1, BLOCKS + 1))
+
+
+def test_images_of_an_open_number_of_pixels_ask_too() -> None:
+    plain = conv(5, N)
     fast = optimize(plain, FAR)
-    assert_agree(plain, fast, {})
-    asked = {p for ask in asks(fast, image_of(plain)) for _, p in pixels_asked(fast, ask)}
-    assert {place // 17 for place in asked} >= {2, 4, 6, 8}
+    found = asks(fast, image_of(plain))
+    assert found
+    for ask in found:
+        assert any(str(i).startswith("r0") and str(i).endswith("+ 2") for i in ask.operands[0][1])
+    for wide in (0, 1, 4, 29):
+        assert_agree(plain, fast, {"n": wide})
 
 
 @pytest.mark.parametrize(
     ("plain", "target"),
     [
         (conv(5, 8), AVX512),  # near
-        (conv(5, 8, kernel=3), FAR),  # most of a window is that of the tile before
-        (conv(5, N), FAR),  # nobody knows where its lines are
+        (conv(5, 80, blocks=8), FAR),  # of eight blocks the last two ask in vain
     ],
-    ids=["near", "windows", "open"],
+    ids=["near", "few blocks"],
 )
-def test_nobody_asks_for_rows_that_are_near_or_unknown(plain: Func, target: Target) -> None:
+def test_nobody_asks_where_it_gains_nothing(plain: Func, target: Target) -> None:
     assert not asks(optimize(plain, target), image_of(plain))
 
 
