@@ -19,12 +19,15 @@ from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.open_rests import group_columns, open_rests, rests_within, vectors_of
 from dlc.schedule.rules.prepare import loop_around
 from dlc.schedule.rules.tile import (
+    ALL_NEAR,
     LARGE,
     MOST_COLUMNS,
     TAIL_ROWS,
+    Near,
     Tile,
     choose_tile,
     most_rows,
+    near_columns,
     vector_registers,
 )
 from dlc.schedule.trace import Trace
@@ -88,7 +91,10 @@ def cut_tiles(
     fmas = multiply_adds(found, target)
     steps = sum_steps(trace, found)
     streams = _streams(trace, found, target, columns_outside)
-    cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, streams, columns_outside)
+    near = near_columns(steps, target) if _row_count(trace, found) >= MANY_ROWS else ALL_NEAR
+    cut = _Cut(
+        trace, found, knobs, lanes, registers, most, fmas, steps, streams, near, columns_outside
+    )
     if columns_outside and found.within is None and is_far(found, target):
         cut = replace(cut, found=group_columns(trace, found, cut.body(), target))
     cut = replace(cut, found=rests_within(trace, cut.found, lanes))
@@ -111,11 +117,15 @@ def _near_columns(trace: Trace, found: Contraction, target: Target) -> int:
 
     Those of a tile or two of rows are read once. Source: ADR 88.
     """
-    rows = prod(trace.constant(v) or MANY_ROWS for v in found.rows)
-    if rows < MANY_ROWS or not found.column_bytes or not is_far(found, target):
+    if _row_count(trace, found) < MANY_ROWS or not found.column_bytes or not is_far(found, target):
         return MOST_COLUMNS
     vector_bytes = sum_steps(trace, found) * target.vector_bits // 8
     return min(MOST_COLUMNS, max(FEW_STREAMS, target.l2_bytes // COLUMNS_PART // vector_bytes))
+
+
+def _row_count(trace: Trace, found: Contraction) -> int:
+    """How many rows pass the columns; many where only a run tells."""
+    return prod(trace.constant(v) or MANY_ROWS for v in found.rows)
 
 
 def is_far(found: Contraction, target: Target) -> bool:
@@ -178,13 +188,14 @@ class _Cut:
     fmas: int
     steps: int
     streams: int  # vectors of columns that are read at the same time, at most
+    near: Near  # vectors of columns that the first cache holds
     columns_outside: bool
     rest: int = 0  # rows of a tile, where it is of what is left of an open number of them
 
     def body(self) -> int:
         """Vectors of columns of a tile of an open number of rows."""
         count = vectors_of(self.trace, self.found, self.lanes)
-        args = (self.registers, self.most_rows, self.fmas, self.steps, self.streams)
+        args = (self.registers, self.most_rows, self.fmas, self.steps, self.streams, self.near)
         return self.knobs.get("columns", 0) or choose_tile(None, 1, count, *args).columns
 
     def columns(self) -> list[Leaf]:
@@ -274,7 +285,15 @@ class _Cut:
         high = self.trace.constant(above) if above and not self.rest else 1
         most = self.most_rows if rows is not None or row is None else self._most(row)
         tile = choose_tile(
-            rows, high, columns, self.registers, most, self.fmas, self.steps, self.streams
+            rows,
+            high,
+            columns,
+            self.registers,
+            most,
+            self.fmas,
+            self.steps,
+            self.streams,
+            self.near,
         )
         wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
         wanted_high = self.knobs.get("high", 0)

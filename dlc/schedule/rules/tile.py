@@ -27,6 +27,8 @@ LOADS_PER_CYCLE = 2
 FMA_LATENCY = 5  # with one cycle for what delays a chain: 8 sums reached half of the rate of 10
 COLUMN_CYCLES = 1.25  # to read a vector of columns, which one or two rows do not hide
 COLUMN_OVERHEAD = 0.5  # cycles for a vector of columns from beyond L1, where a single one suffices
+COLUMNS_SHARE = 0.75  # of the first cache, which rows and results pass as well
+L2_BYTES_PER_CYCLE = 22  # of columns, beside multiply-adds; measured on Ice Lake
 STEP_OVERHEAD = 0.25  # cycles per step that no port accounts for; favours larger tiles
 TAIL_ROWS = 4  # of a tile for what is left of an open number of rows; what is left then has one
 MOST_COLUMNS = 8  # vectors of a tile
@@ -46,12 +48,31 @@ class Tile:
     columns: int
 
 
-def cycles(rows: int, columns: int, fmas: int) -> float:
+@dataclass(frozen=True, slots=True)
+class Near:
+    """How many vectors of columns the first cache holds, and the cycles to read each of more."""
+
+    vectors: int
+    beyond: float
+
+
+ALL_NEAR = Near(LARGE, 0.0)
+
+
+def near_columns(steps: int, target: Target) -> Near:
+    """What the first cache holds of columns of so many summands, while rows pass them."""
+    vector_bytes = target.vector_bits // 8
+    held = int(target.l1_bytes * COLUMNS_SHARE) // (steps * vector_bytes)
+    return Near(held, vector_bytes / L2_BYTES_PER_CYCLE)
+
+
+def cycles(rows: int, columns: int, fmas: int, near: Near = ALL_NEAR) -> float:
     """Cycles of one reduction step of one tile, at least one FMA latency per dependent chain.
 
-    `fmas` start in a cycle.
+    `fmas` start in a cycle; columns that are not `near` come from the second cache.
     """
-    read = max((rows + columns) / LOADS_PER_CYCLE, columns * COLUMN_CYCLES)
+    each = COLUMN_CYCLES if columns <= near.vectors else max(COLUMN_CYCLES, near.beyond)
+    read = max((rows + columns) / LOADS_PER_CYCLE, columns * each)
     busiest = max(rows * columns / fmas, read)
     far = COLUMN_OVERHEAD * columns if fmas < LOADS_PER_CYCLE else 0.0
     return max(busiest, float(FMA_LATENCY)) + STEP_OVERHEAD + far
@@ -83,12 +104,14 @@ def choose_tile(
     fmas: int = 2,
     steps: int = LARGE,
     most_columns: int = MOST_COLUMNS,
+    near: Near = ALL_NEAR,
 ) -> Tile:
     """The cheapest tile for `high` image rows of `rows` pixels and `columns` vectors.
 
     None stands for a size that is only known at run time (taken as large); the rows of such a tile
     are a multiple of those for its tail. A tile has at most `most` rows of both kinds; `fmas`
-    multiply-adds start in a cycle; a sum has `steps` of them; a tile has `most_columns` vectors.
+    multiply-adds start in a cycle; a sum has `steps` of them; a tile has `most_columns` vectors,
+    of which so many are `near`.
     """
     wide, tall, across, most = rows or LARGE, high or 64, columns or 64, max(most, TAIL_ROWS)
     best: tuple[float, Tile] | None = None
@@ -99,7 +122,7 @@ def choose_tile(
                 if ty * mr > most or not fits(ty * mr, nr, registers):
                     continue
                 whole = wide // mr * mr if rows is None else wide  # tails are told apart anyhow
-                cost = _cost((whole, tall, across), (ty, mr, nr), fmas, steps)
+                cost = _cost((whole, tall, across), (ty, mr, nr), fmas, steps, near)
                 tile = Tile(ty, mr, nr)
                 if best is None or cost < best[0] - 1e-9:
                     best = (cost, tile)
@@ -107,7 +130,9 @@ def choose_tile(
     return best[1]
 
 
-def _cost(sizes: tuple[int, int, int], tile: tuple[int, int, int], fmas: int, steps: int) -> float:
+def _cost(
+    sizes: tuple[int, int, int], tile: tuple[int, int, int], fmas: int, steps: int, near: Near
+) -> float:
     wide, tall, across = sizes
     ty, mr, nr = tile
     cost = 0.0
@@ -116,7 +141,7 @@ def _cost(sizes: tuple[int, int, int], tile: tuple[int, int, int], fmas: int, st
         _parts(wide, mr), _parts(tall, ty), _parts(across, nr)
     ):
         burst = _burst(m * t * n, fmas) / steps
-        cost += count_m * count_t * count_n * (cycles(m * t, n, fmas) + burst)
+        cost += count_m * count_t * count_n * (cycles(m * t, n, fmas, near) + burst)
         variants += 1
     ideal = wide * tall * across / fmas
     # One broadcast should feed at least two multiply-adds where two start in a cycle: a single

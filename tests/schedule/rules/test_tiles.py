@@ -15,7 +15,7 @@ from dlc.schedule.loop import Block, For, If, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import contract, schedule_by
-from dlc.schedule.rules.tile import choose_tile
+from dlc.schedule.rules.tile import choose_tile, near_columns
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr, maximum, minimum
 from dlc.te.simplify import canonical
@@ -231,3 +231,22 @@ def test_pairs_of_bf16_keep_their_tiles_on_cores_that_work_in_halves(kind: type,
     sums = allocs(optimize(plain, halved).body).items()
     heights = {int(a.buffer.type.static_shape[0]) for n, a in sums if n.startswith("matmul")}
     assert max(heights) == rows
+
+
+@pytest.mark.parametrize(
+    ("steps", "wide"),
+    [(64, 7), (128, 3), (1024, 3)],  # of the first cache 7 vectors of columns take 28 KB, or more
+)
+def test_a_tile_is_as_wide_as_the_first_cache_holds_its_columns(steps: int, wide: int) -> None:
+    near = near_columns(steps, replace(AVX512, l1_bytes=48 << 10))
+    assert choose_tile(512, 1, 49, 32, steps=steps, near=near).columns == wide
+    x, w = tensor("x", 512, steps), tensor("w", steps, 49 * 16)
+    plain = func((x, w), MatMul().compute(x, w))
+    fast = optimize(plain, replace(AVX512, l1_bytes=48 << 10))
+    assert max(const_size(a.buffer.type.shape[-1]) for a in allocs(fast.body).values()) == wide * 16
+
+
+def test_few_rows_read_their_columns_once_however_wide_their_tile_is() -> None:
+    x, w = tensor("x", 3, 1024), tensor("w", 1024, 7 * 16)
+    fast = optimize(func((x, w), MatMul().compute(x, w)), AVX512)
+    assert max(const_size(a.buffer.type.shape[-1]) for a in allocs(fast.body).values()) == 7 * 16
