@@ -16,6 +16,15 @@ LINES = """
             for m in range(n):
                 B[h] += F[h, 0]
 """
+BETWEEN = """
+    def f(n: size, A: f32[6, 64, 32], *, B: f32[4]):
+        for i in range(4):
+            for j in range(4):
+                for q in range(n):
+                    for k in range(2):
+                        for m in range(16):
+                            B[i] += A[j, i, m + k * 16]
+"""
 ROWS = """
     def f(n: size, A: f32[8, 8], *, B: f32[8, 8]):
         for i in range(8):
@@ -259,6 +268,7 @@ MEMORY = [
     ("prefetch_parts", ("j", "i", "i", "W", 1, 1), LINES, "loop 'i' is not in 'j'"),
     ("prefetch_parts", ("i", "j", "i", "W", 1, 1), LINES, "loop 'i' is not in 'j'"),
     ("prefetch_parts", ("h", "h", "m", "F", 1, 1), LINES, "how often 'm' runs is not known"),
+    ("prefetch_parts", ("j", "j", "k", "A", 1, 1), BETWEEN, "how often 'j' runs 'k' is not known"),
     ("prefetch_parts", ("i", "j", "j", "B", 1, 1), LINES, "there is no input 'B' of a type"),
     ("prefetch_parts", ("i", "j", "j", "T", 1, 1), LINES, "'j' reads 'T' at 2 places"),
     (

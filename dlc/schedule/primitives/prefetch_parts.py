@@ -17,7 +17,7 @@ from dlc.schedule.asking import (
 from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
-from dlc.te.expr import Var
+from dlc.te.expr import Const, Var
 from dlc.te.transform import free_vars, substitute
 from dlc.te.types import const_size
 
@@ -62,8 +62,8 @@ def prefetch_parts(
         ScheduleError: no such loops or level; `part` is not in `loop`, or `inside` not in `part`;
             the buffer is no input of a type that is asked for, that `part` reads at one place, in
             one piece; another iteration of `loop` reads the same; `ahead` is no later one; how
-            often `inside` runs is not known, or it never does, or more than twice as often as there
-            are lines; a name is taken.
+            often `part` runs `inside` is not known, or it never does, or more than twice as often
+            as there are lines; a name is taken.
     """
     if level not in LEVELS:
         refuse("prefetch_parts", func, f"there is no level {level}")
@@ -88,6 +88,8 @@ def prefetch_parts(
         refuse("prefetch_parts", func, reason)
     in_line = LINE_BYTES // type_.dtype.size_bytes
     lines = -(-count // in_line)
+    if any(not isinstance(f.extent, Const) for f in runs):
+        refuse("prefetch_parts", func, f"how often '{part}' runs '{inside}' is not known")
     asks = prod(const_size(f.extent) for f in runs)
     if runs and asks > MOST_ASKS * lines:
         refuse("prefetch_parts", func, f"'{inside}' runs {asks} times, for {lines} lines")

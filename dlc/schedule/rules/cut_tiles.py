@@ -91,7 +91,8 @@ def cut_tiles(
     fmas = multiply_adds(found, target)
     steps = sum_steps(trace, found)
     streams = _streams(trace, found, target, columns_outside)
-    near = near_columns(steps, target) if _row_count(trace, found) >= MANY_ROWS else ALL_NEAR
+    passes = _row_count(trace, found) >= MANY_ROWS and found.parts is None
+    near = near_columns(steps, target) if passes else ALL_NEAR
     cut = _Cut(
         trace, found, knobs, lanes, registers, most, fmas, steps, streams, near, columns_outside
     )

@@ -63,7 +63,7 @@ def ask_for_next_rows(
     for part in reversed([v for v in around if v in steps and not beside[v] & tile]):
         known = [v for v in blocks if around.index(v) <= around.index(part)]
         ahead = AHEAD if known[-1:] == [part] else 1
-        for inside in (steps[-1], part) if known else ():
+        for inside in dict.fromkeys((steps[-1], part)) if known else ():
             ask = ("prefetch_parts", known[-1], part, inside, operand.buffer, ahead, LEVEL)
             if trace.attempt(Trace.do, *ask) is None:
                 return

@@ -104,6 +104,12 @@ def test_nobody_asks_where_it_gains_nothing(plain: Func, target: Target) -> None
     assert not asks(optimize(plain, target), image_of(plain))
 
 
+def test_windows_of_an_open_width_ask_together() -> None:
+    x, f = tensor("a", 1, BLOCKS, 6, 20, 16), tensor("b", 2, BLOCKS, 3, N, 16, 16)
+    plain = func((x, f), ConvBlocked().compute(x, f))
+    assert_agree(plain, optimize(plain, FAR), {"n": 3})
+
+
 def test_rows_whose_summands_lie_side_by_side_are_fetched_by_the_hardware() -> None:
     x, w = tensor("x", 64, 400), tensor("w", 4, 400, 16)
     plain = func((x, w), MatMulPacked(n=64).compute(x, w))
