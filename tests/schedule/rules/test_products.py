@@ -181,17 +181,20 @@ def test_one_row_reads_few_streams_from_afar_which_the_hardware_follows(
 
 
 @pytest.mark.parametrize(
-    ("rows", "l2_bytes", "vectors"),
-    [(57, 1 << 20, 2), (57, 2 << 20, 3), (57, 4 << 20, 6), (19, 1 << 20, 6)],
-)
+    ("rows", "l1_bytes", "l2_bytes", "vectors"),
+    [
+        (57, 32 << 10, 1 << 20, 2), (57, 32 << 10, 2 << 20, 3), (57, 2 << 20, 4 << 20, 6),
+        (57, 32 << 10, 4 << 20, 3), (19, 32 << 10, 1 << 20, 6),
+    ],
+)  # fmt: skip
 def test_columns_that_all_rows_pass_stay_in_the_second_cache(
-    rows: int, l2_bytes: int, vectors: int
+    rows: int, l1_bytes: int, l2_bytes: int, vectors: int
 ) -> None:
     """Of 57 rows, 19 tiles of 3 by all 6 vectors are the fewest multiply-adds; each of them would
-    read all of 1.5 MB. Few rows are few tiles anyhow.
+    read all of 1.5 MB, which a first cache would have to hold too. Few rows are few tiles anyhow.
     """
     x, w = tensor("x", rows, 4096), tensor("w", 6, 4096, 16)
-    target = replace(AVX512, l2_bytes=l2_bytes)
+    target = replace(AVX512, l1_bytes=l1_bytes, l2_bytes=l2_bytes)
     fast = optimize(func((x, w), MatMulPacked(n=96).compute(x, w)), target)
     tiles = [a.buffer.type.shape for a in allocs(fast.body).values()]
     assert max(-(-const_size(shape[-1]) // 16) for shape in tiles) == vectors
