@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.lower import lower_graph, lower_group
 from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Concat
 from dlc.graph.pass_ import PassContext, run_passes
 from dlc.graph.pipeline import PLAIN
 from dlc.graph.text import parse_graph
 from dlc.schedule.abstract_sizes import abstract_sizes
-from dlc.schedule.interpret import evaluate_size
+from dlc.schedule.interpret import evaluate_size, run_func
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.program import CallKernel, HostIf, Program, statements
 from dlc.te.expr import Select
@@ -171,4 +173,7 @@ def main(n: size, m: size, x: f32[n, m, 1, 1]):
     return y
 """)
     func, _ = abstract_sizes(lower_group(graph, "f"))  # a sum of 256 elements
-    optimize(func, Target())
+    x = np.arange(6, dtype=np.float32).reshape(2, 3, 1, 1)
+    found = run_func(optimize(func, Target()), {"n": 2, "m": 3}, {func.inputs[0].name: x})["out"]
+    op = Resize(sizes=as_sizes((1, 2, 2, 2)), mode="cubic")
+    np.testing.assert_allclose(found.reshape(1, 2, 2, 2), op.reference(x), rtol=1e-5)

@@ -5,8 +5,9 @@ Whole tiles come first, tails behind them, so that no loop inside of a tile has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import prod
 
@@ -23,7 +24,6 @@ from dlc.schedule.rules.tile import (
     LARGE,
     MOST_COLUMNS,
     TAIL_ROWS,
-    Near,
     Tile,
     choose_tile,
     most_rows,
@@ -88,14 +88,17 @@ def cut_tiles(
     lanes = target.lanes(4)
     registers = tile_registers(found, target)
     most = most_rows(found.row_stride, target)
-    fmas = multiply_adds(found, target)
     steps = sum_steps(trace, found)
-    streams = _streams(trace, found, target, columns_outside)
     passes = _row_count(trace, found) >= MANY_ROWS and found.parts is None
-    near = near_columns(steps, target) if passes else ALL_NEAR
-    cut = _Cut(
-        trace, found, knobs, lanes, registers, most, fmas, steps, streams, near, columns_outside
+    choose = partial(
+        choose_tile,
+        registers=registers,
+        fmas=multiply_adds(found, target),
+        steps=steps,
+        most_columns=_streams(trace, found, target, columns_outside),
+        near=near_columns(steps, target) if passes else ALL_NEAR,
     )
+    cut = _Cut(trace, found, knobs, lanes, registers, most, choose, columns_outside)
     if columns_outside and found.within is None and is_far(found, target):
         cut = replace(cut, found=group_columns(trace, found, cut.body(), target))
     cut = replace(cut, found=rests_within(trace, cut.found, lanes))
@@ -186,18 +189,15 @@ class _Cut:
     lanes: int
     registers: int
     most_rows: int
-    fmas: int
-    steps: int
-    streams: int  # vectors of columns that are read at the same time, at most
-    near: Near  # vectors of columns that the first cache holds
+    choose: Callable[..., Tile]  # of rows, high, columns, and the most rows
     columns_outside: bool
     rest: int = 0  # rows of a tile, where it is of what is left of an open number of them
 
     def body(self) -> int:
         """Vectors of columns of a tile of an open number of rows."""
         count = vectors_of(self.trace, self.found, self.lanes)
-        args = (self.registers, self.most_rows, self.fmas, self.steps, self.streams, self.near)
-        return self.knobs.get("columns", 0) or choose_tile(None, 1, count, *args).columns
+        wanted = self.knobs.get("columns", 0)
+        return wanted or self.choose(None, 1, count, most=self.most_rows).columns
 
     def columns(self) -> list[Leaf]:
         """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""
@@ -285,17 +285,7 @@ class _Cut:
             rows = max(b - a for a, b in pairwise((0, *self.found.breaks, rows)))
         high = self.trace.constant(above) if above and not self.rest else 1
         most = self.most_rows if rows is not None or row is None else self._most(row)
-        tile = choose_tile(
-            rows,
-            high,
-            columns,
-            self.registers,
-            most,
-            self.fmas,
-            self.steps,
-            self.streams,
-            self.near,
-        )
+        tile = self.choose(rows, high, columns, most=most)
         wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
         wanted_high = self.knobs.get("high", 0)
         if wanted_rows:
