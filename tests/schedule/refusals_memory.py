@@ -49,6 +49,25 @@ HANDED = """
 IN_PLACE = """
     @in_place(B="A")"""
 
+ROLLED = """
+    def f(n: size, A: f32[9], C: f32[9], *, B: f32[6]):
+        for y in range(6):
+            t = alloc(f32[3], "local")
+            for i in range(3):
+                t[i] = A[i + y] + 1.0
+            B[y] = t[0] * t[1] * t[2]
+"""
+ONCE = "no loop computes rows of 't' that iterations have in common"
+INVOKED_EACH = """
+    def f(A: u8[9, 4], W: i8[4], *, C: i32[6]):
+        for k in range(6):
+            t = alloc(u8[3, 4], "local")
+            for i in range(3):
+                for j in range(4):
+                    t[i, j] = A[k + i, j]
+            C[k] = i32(0)
+            invoke("dot_4xi8_i32", t[0, 0], W[0], C[k])
+"""
 MEMORY = [
     ("set_scope", ("A", "local"), COPY, "there is no intermediate 'A'"),
     ("set_scope", ("t", "moon"), TWO, "there is no scope 'moon'"),
@@ -310,4 +329,28 @@ MEMORY = [
         COPY.replace("A[i, j]", "A[i, j + 1]"),
         "the name 'A' is taken",
     ),
+    ("roll", ("A", "y", 0, 1), ROLLED, "there is no intermediate 'A'"),
+    ("roll", ("t", "q", 0, 1), ROLLED, "there is no loop 'q'"),
+    ("roll", ("t", "y", 0, 1), ROLLED.replace("y in range", "y in parallel"), "already parallel"),
+    ("roll", ("t", "i", 0, 1), ROLLED, "'t' is not directly inside of loop 'i'"),
+    ("roll", ("t", "y", 1, 1), ROLLED, "'t' has no dimension 1 of a known length"),
+    ("roll", ("t", "y", -1, 1), ROLLED, "'t' has no dimension -1 of a known length"),
+    ("roll", ("t", "y", 0, 1), ROLLED.replace("f32[3]", "f32[n]"), "of a known length"),
+    ("roll", ("t", "y", 0, 3), ROLLED, "3 of 3 rows apart have none in common"),
+    ("roll", ("t", "y", 0, 0), ROLLED, "0 of 3 rows apart have none in common"),
+    *(
+        ("roll", ("t", "y", 0, 1), ROLLED.replace(old, new), ONCE)
+        for old, new in (
+            ("A[i + y]", "A[i]"),  # other rows are the same
+            ("A[i + y]", "A[i + y // 2 * 2]"),
+            ("+ 1.0", "* C[y]"),
+            ("+ 1.0", "* C[i]"),
+            ("+ 1.0", "+ t[i]"),
+            ("t[i] = A", "t[2 - i] = A"),
+            ("i in range(3)", "i in range(2)"),  # the last row is of another time
+            ("A[i + y]", "B[i + y]"),
+        )
+    ),
+    ("roll", ("t", "y", 0, 2), ROLLED, ONCE),
+    ("roll", ("t", "k", 0, 1), INVOKED_EACH, "an instruction uses 't'"),
 ]

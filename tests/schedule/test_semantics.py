@@ -170,6 +170,11 @@ class Choices:
 
     factor_out = sink_alloc
 
+    def roll(self):
+        pair = self.expand_alloc()
+        rank = allocs(self.func.body)[pair[0]].buffer.type.rank
+        return (*pair, self.draw(st.integers(0, rank)), self.draw(FACTORS))
+
     def defer(self):
         return (self.loop(),)
 
@@ -266,9 +271,48 @@ KEPT = """
 """
 
 
+SCALED = """
+    def f(A: f32[9, 4], *, B: f32[6, 2]):
+        t = alloc(f32[9, 3], "local")
+        for i in range(9):
+            s = alloc(f32[4], "local")
+            for k in range(4):
+                s[k] = A[i, k] * 2.0
+            for l in range(3):
+                t[i, l] = s[l] + s[l + 1]
+        for y in range(6):
+            for x in range(2):
+                B[y, x] = t[y, x] * t[y + 3, x]
+"""
+EDGES = """
+    def f(A: f32[9, 3], *, B: f32[2, 5, 3]):
+        for b in range(2):
+            for y in range(5):
+                t = alloc(f32[4, 3], "local")
+                for i in range(4):
+                    if 0 <= y * 2 + i - 1 and y * 2 + i - 1 < 9:
+                        s = alloc(f32[3], "local")
+                        for k in range(3):
+                            s[k] = A[y * 2 + i - 1, k] * 2.0
+                        for l in range(3):
+                            t[i, l] = s[l] + 1.0
+                for j in range(4):
+                    for m in range(3):
+                        if y * 2 + j < 1:
+                            t[j, m] = 0.0
+                        if 10 <= y * 2 + j:
+                            t[j, m] = 3.0
+                for x in range(3):
+                    B[b, y, x] = t[0, x] * t[3, x] + t[1, 2 - x] - t[2, x]
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "step"),
     [
+        (SCALED, Step("compute_at", ("t", "y"))),
+        (SCALED, Step("compute_at", ("t", "y", (1, 3)))),
+        (EDGES, Step("roll", ("t", "y", 0, 2))),
         (KEPT, Step("store_in", ("t", "B"))),
         (GUARDED, Step("guard_sum", ("s",))),
         (SLACK, Step("compute_at", ("t", "j", (4,)))),

@@ -37,6 +37,7 @@ from dlc.schedule.primitives.prefetch_parts import prefetch_parts as prefetch_pa
 from dlc.schedule.primitives.reorder import reorder as reorder
 from dlc.schedule.primitives.reverse_compute_at import reverse_compute_at as reverse_compute_at
 from dlc.schedule.primitives.rfactor import rfactor as rfactor
+from dlc.schedule.primitives.roll import roll as roll
 from dlc.schedule.primitives.set_scope import set_scope as set_scope
 from dlc.schedule.primitives.share import share as share
 from dlc.schedule.primitives.sink_alloc import sink_alloc as sink_alloc

@@ -29,6 +29,7 @@ from dlc.schedule.loop import (
     Func,
     Stmt,
     Store,
+    allocs,
     block,
     exprs,
     loops,
@@ -123,7 +124,7 @@ def _rounded(
         extent = canonical(ceil_div(span.extent, multiple) * multiple)
         if not surely_at_most(span.start + extent, size, bounds):
             refuse("compute_at", func, f"multiples of {multiple} may stick out of '{name}'")
-        found.append(Span(span.start, extent))
+        found.append(Span(span.start, extent, whole=extent == size))
     return tuple(found)
 
 
@@ -156,7 +157,7 @@ def _check_place(func: Func, alloc: Alloc, target: For) -> tuple[Stmt, list[Stmt
 
 def _check_producers(func: Func, buffer: str, producers: list[Stmt]) -> None:
     for p in producers:
-        if written(p) != {buffer}:
+        if written(p) - allocs(p).keys() != {buffer}:
             refuse("compute_at", func, f"a nest writes '{buffer}' together with other buffers")
         own = sum(own_reads(site.store) for site in sites(p))
         if _reads(p, buffer) > own:
@@ -172,11 +173,12 @@ def _reads(stmt: Stmt, buffer: str) -> int:
 def _restricted(func: Func, nest: Stmt, buffer: str, box: tuple[Span, ...], bounds: Bounds) -> Stmt:
     """The nest that computes only the box, into a buffer of the size of the box."""
     nest = told_apart(nest)
-    anchors = {id(s.store): Anchor(s.store.index, s.around) for s in sites(nest)}
+    places = [s for s in sites(nest) if s.store.buffer == buffer]
+    anchors = {id(s.store): Anchor(s.store.index, s.around) for s in places}
     plan = plan_restriction(nest, list(anchors.values()), box)
 
     def guard(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store):
+        if not isinstance(stmt, Store) or stmt.buffer != buffer:
             return stmt
         covered = plan.dims(anchors[id(stmt)])
         tests: list[Expr] = []
