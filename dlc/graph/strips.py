@@ -1,12 +1,13 @@
 """Which kernels become one that computes a strip of lines after the other.
 
 A depthwise convolution writes an image that a pointwise one reads at once: see
-`schedule/rules/window_contract.py`.
+`schedule/rules/window_contract.py`. Where a pointwise one makes what it reads, a large image, all
+three are one: see `schedule/rules/contract_window.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from dlc.core.target import Target
@@ -17,32 +18,46 @@ from dlc.graph.joined import Group, in_order, made_alone, matches
 from dlc.graph.op import Fuse
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.pass_ import PassContext
-from dlc.schedule.rules import window_contract
+from dlc.schedule.rules import contract_window, window_contract
 from dlc.te.types import is_const
 
-APART, STRIPS = "apart", "strips"  # the ways
+APART, STRIPS, RING = "apart", "strips", "ring"  # the ways
+RULES = {STRIPS: window_contract, RING: contract_window}
 
 
 def join_strips(graph: Graph, groups: Sequence[Group], context: PassContext) -> list[Group]:
-    """The groups, of which two become one where strips of lines pass both."""
+    """The groups, of which two become one where strips of lines pass both, three with a ring."""
     made = {group[-1].outputs[0]: number for number, group in enumerate(groups)}
     result = dict(enumerate(groups))
     for number, group in enumerate(groups):
-        first = _windows(graph, group, made)
-        if first is None or not any(isinstance(n.op, DepthwiseBlocked) for n in groups[first]):
+        first = made_alone(graph, _product(group), made)
+        window = None if first is None else _window(groups[first])
+        if first is None or window is None:
             continue
-        joined = in_order(graph, (*groups[first], *group))
-        if not matches((window_contract,), graph, joined, context.target):
-            continue
-        ways = ((groups[first], group), (joined,))
-        way = decide(
-            context, graph, joined, kind="strips", version=1, options=(APART, STRIPS),
-            default=STRIPS, cycles=partial(_cycles, ways, context.target),
-        )  # fmt: skip
-        if way == STRIPS:
+        before = made_alone(graph, window, made)
+        if before in result:
+            joined = _join(graph, (result[before], groups[first], group), context, RING)
+            if joined is not None:
+                result[number] = joined
+                del result[before], result[first]
+                continue
+        joined = _join(graph, (groups[first], group), context, STRIPS)
+        if joined is not None:
             result[number] = joined
             del result[first]
     return list(result.values())
+
+
+def _join(graph: Graph, apart: Sequence[Group], context: PassContext, way: str) -> Group | None:
+    """Some groups as one kernel, where the rule of a way takes that; or None."""
+    joined = in_order(graph, (node for group in apart for node in group))
+    if not matches((RULES[way],), graph, joined, context.target):
+        return None
+    taken = decide(
+        context, graph, joined, kind=way, version=1, options=(APART, way), default=way,
+        cycles=partial(_cycles, (apart, (joined,)), context.target),
+    )  # fmt: skip
+    return joined if taken == way else None
 
 
 def _cycles(ways: Sequence[Sequence[Group]], target: Target) -> tuple[float, ...]:
@@ -50,14 +65,15 @@ def _cycles(ways: Sequence[Sequence[Group]], target: Target) -> tuple[float, ...
     return tuple(sum(node_cycles(group, target) for group in way) for way in ways)
 
 
-def _windows(graph: Graph, group: Group, made: Mapping[Value, int]) -> int | None:
-    """The group that makes, for this one alone, the image that it multiplies pixel by pixel."""
+def _product(group: Group) -> Node | None:
+    """The only convolution of a group that multiplies, if it does so pixel by pixel."""
     products = [n for n in group if isinstance(n.op, ConvBlocked)]
-    return (
-        made_alone(graph, products[0], made)
-        if list(map(is_pointwise, products)) == [True]
-        else None
-    )
+    return products[0] if list(map(is_pointwise, products)) == [True] else None
+
+
+def _window(group: Group) -> Node | None:
+    """The depthwise convolution of a group, or None."""
+    return next((n for n in group if isinstance(n.op, DepthwiseBlocked)), None)
 
 
 def is_pointwise(node: Node) -> bool:

@@ -93,6 +93,66 @@ def test_both_ways_give_the_same_results() -> None:
         same(plain, run("fuse_groups", plain, context), {})
 
 
+RING = """
+def main(x: f32[1, 2, 24, 8, 8], r: f32[1, 2, 24, 8, 8]):
+    e: f32[8, 2, 1, 1, 8, 8] = const()
+    f: f32[8, 3, 3, 8] = const()
+    g: f32[2, 8, 1, 1, 8, 8] = const()
+    c: f32[1, 8, 24, 8, 8] = conv_blocked(x, e)
+    m: f32[1, 8, 24, 8, 8] = relu(c)
+    h: f32[1, 8, 26, 10, 8] = pad(m, before=(0, 0, 1, 1, 0), after=(0, 0, 1, 1, 0))
+    d: f32[1, 8, 24, 8, 8] = conv_depthwise(h, f)
+    a: f32[1, 8, 24, 8, 8] = relu(d)
+    p: f32[1, 2, 24, 8, 8] = conv_blocked(a, g)
+    y: f32[1, 2, 24, 8, 8] = add(p, r)
+    return y
+"""
+WINDOWED = RING.replace("x: f32[1, 2, 24, 8, 8],", "z: f32[1, 2, 26, 10, 8],").replace(
+    "    c: f32",
+    """    k: f32[2, 3, 3, 8] = const()
+    w: f32[1, 2, 24, 8, 8] = conv_depthwise(z, k)
+    x: f32[1, 2, 24, 8, 8] = relu(w)
+    c: f32""",
+)
+SMALL = replace(CONTEXT, target=replace(CONTEXT.target, l2_bytes=1 << 14))
+JOINED = ["conv_blocked", "relu", "pad", "conv_depthwise", "relu", "conv_blocked", "add"]
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"), [(RING, JOINED), (WINDOWED, ["conv_depthwise", "relu", *JOINED])]
+)
+def test_a_large_image_between_them_is_made_in_the_same_kernel(
+    text: str, joined: list[str]
+) -> None:
+    found: list[Fork] = []
+    assert kernels(text, replace(SMALL, on_fork=found.append)) == [joined]
+    fork = next(f for f in found if f.kind == "ring")
+    apart_cycles, cycles = fork.cycles
+    assert apart_cycles > cycles > 0
+    apart = replace(SMALL, choices=Choices({fork.key: Way("apart", "ring")}))
+    assert kernels(text, apart)[-1] == JOINED[3:], "the last two are a kernel still"
+    plain = read(text.replace("f32", "f64"))
+    for context in (SMALL, apart):
+        same(plain, run("fuse_groups", plain, context), {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RING.replace("return y", "return y, h"),  # it is a result, too
+        RING.replace("return y", "b: f32[1, 8, 26, 10, 8] = relu(h)\n    return y, b"),
+    ],
+    ids=["result", "read twice"],
+)
+def test_an_image_that_others_read_is_made_apart(text: str) -> None:
+    assert JOINED[:3] in kernels(text, SMALL)
+    assert not any(kernel.count("conv_blocked") > 1 for kernel in kernels(text, SMALL))
+
+
+def test_an_image_that_stays_near_is_made_apart() -> None:
+    assert kernels(RING) == [JOINED[:3], JOINED[3:]]
+
+
 CONCAT = """
 def main(x: f32[1, 2, 10, 9, 8], o: f32[1, 5, 10, 9, 8]):
     f: f32[2, 3, 3, 8] = const()

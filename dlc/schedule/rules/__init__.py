@@ -21,6 +21,7 @@ from dlc.schedule.rules import (
     attend_planes,
     columns,
     contract,
+    contract_window,
     gpu_attend,
     gpu_contract,
     gpu_matrix,
@@ -64,6 +65,7 @@ RULES: tuple[ModuleType, ...] = (
     transform,
     repair,
     words,
+    contract_window,
     window_contract,
     attend,
     contract,
@@ -184,7 +186,7 @@ def prepare(trace: Trace, target: Target) -> None:
         if len(made) == 1 and isinstance(made[0].value, Load) and not gathers_rows(made[0]):
             trace.do("compute_inline", name)
     split_digits(trace, kept, target=target)
-    rules = (words, window_contract, attend, contract)
+    rules = (words, contract_window, window_contract, attend, contract)
     is_known = any(rule.match(trace.func, target) is not None for rule in rules)
     if not is_known:
         inline_moves(trace, kept)

@@ -73,7 +73,7 @@ def match(func: Func, target: Target) -> Strips | None:
     sums = [s for s in found if s.is_reduction]
     if len(sums) != 2 or sums[1].factors is None:
         return None
-    made, result = (_reader(found, total) for total in sums)
+    made, result = (reader(found, total) for total in sums)
     made = _stored(sums[0]) if made is sums[1] else made
     if made is None or result is None or made.buffer not in allocs(func.body):
         return None
@@ -82,7 +82,7 @@ def match(func: Func, target: Target) -> Strips | None:
     if made.buffer == sums[0].buffer and not _adds_up_blocks(sums[1], made.buffer):
         return None
     product = find_product(func, sums[1], result)
-    if _reader(found, made) is not sums[1] or product is None:
+    if reader(found, made) is not sums[1] or product is None:
         return None
     if product.packed is not None or product.breaks is not None or len(product.rows) < 2:
         return None
@@ -92,7 +92,7 @@ def match(func: Func, target: Target) -> Strips | None:
     return None if lines is None else Strips(made.buffer, product, line.var, lines)
 
 
-def _reader(found: list[Stage], made: Stage) -> Stage | None:
+def reader(found: list[Stage], made: Stage) -> Stage | None:
     """The only stage that reads what another one computes."""
     readers = [s for s in found if s.reads(made.buffer) and s is not made]
     return readers[0] if len(readers) == 1 else None
@@ -160,7 +160,7 @@ def schedule(trace: Trace, found: Strips, target: Target, knobs: Mapping[str, in
     *_, lanes = allocs(trace.func.body)[found.windowed].buffer.type.shape
     whole = (1,) * (IMAGE_RANK - 1) + (const_size(lanes),)  # also where some lanes are read alone
     trace.bring_together(found.product.result, at, {found.windowed: whole})
-    windowed = _find_window(trace, found.windowed)
+    windowed = find_window(trace, found.windowed)
     result = next(s for s in stages(trace.func) if s.reads(found.product.sum))
     product = find_product(trace.func, trace.stage(found.product.sum), result)
     assert product is not None, "compute_at keeps the form of a product"
@@ -170,7 +170,7 @@ def schedule(trace: Trace, found: Strips, target: Target, knobs: Mapping[str, in
     window.tile(trace, windowed, target, {})
 
 
-def _find_window(trace: Trace, name: str) -> window.Window:
+def find_window(trace: Trace, name: str) -> window.Window:
     """The window that fills a buffer in a strip; its sum gets memory of its own."""
     made = trace.stage(name)
     if not made.is_reduction:

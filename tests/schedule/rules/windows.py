@@ -126,6 +126,44 @@ def window_product(
     return func((x, f, g, r), pad("p", y, edge, edge) if halo else y)
 
 
+def narrowed(
+    high: int | Expr,
+    wide: int | Expr,
+    stride: int = 1,
+    images: int | Expr = 1,
+    *,
+    kernel: int = 3,
+    before: str = "",
+    halo: bool = False,
+) -> Func:
+    """An image of more channels, a depthwise convolution of it, a pointwise one that leaves fewer.
+
+    A shortcut is added. What the first image is made of is other blocks of channels, or a `window`
+    of them, or `planar`.
+    """
+    h, w = ((n - 1) * stride + 1 for n in (high, wide))
+    edge = kernel // 2
+    f, g = tensor("b", 4, kernel, kernel, 16), tensor("c", 2, 4, 1, 1, 16, 16)
+    if before == "planar":
+        x, e = tensor("a", images, 3, 2 * h + 1, 2 * w + 1), tensor("d", 4, 3, 3, 3, 16)
+        inputs, made = [x, e], PlanarConv(stride=(2, 2)).compute(x, e)
+    else:
+        around = 2 * (before == "window")
+        x, e = tensor("a", images, 2, h + around, w + around, 16), tensor("d", 4, 2, 1, 1, 16, 16)
+        inputs, pixels = [x, e], x
+        if before == "window":
+            inputs.append(tensor("e", 2, 3, 3, 16))
+            pixels = Relu().compute(DepthwiseBlocked().compute(x, inputs[-1]))
+        made = ConvBlocked().compute(pixels, e)
+    sides = (0, 0, edge, edge, 0)
+    image = pad("m", Relu().compute(made), sides, sides)
+    windows = Relu().compute(DepthwiseBlocked(stride=(stride, stride)).compute(image, f))
+    r = tensor("f", images, 2, high, wide, 16)
+    y = Add().compute(ConvBlocked().compute(windows, g), r)
+    sides = (0, 0, 1, 1, 0)
+    return func((*inputs, f, g, r), pad("p", y, sides, sides) if halo else y)
+
+
 def window_product_line() -> Func:
     """The same along lines, of an open number of images."""
     x, f, g = tensor("a", N, 2, 11, 16), tensor("b", 2, 3, 16), tensor("c", 3, 2, 1, 16, 16)
