@@ -7,7 +7,7 @@ three are one: see `schedule/rules/contract_window.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from dlc.core.target import Target
@@ -34,30 +34,42 @@ def join_strips(graph: Graph, groups: Sequence[Group], context: PassContext) -> 
         window = None if first is None else _window(groups[first])
         if first is None or window is None:
             continue
+        parts = {APART: (number,), STRIPS: (first, number)}
         before = made_alone(graph, window, made)
         if before in result:
-            joined = _join(graph, (result[before], groups[first], group), context, RING)
-            if joined is not None:
-                result[number] = joined
-                del result[before], result[first]
-                continue
-        joined = _join(graph, (groups[first], group), context, STRIPS)
-        if joined is not None:
-            result[number] = joined
-            del result[first]
+            parts[RING] = (before, first, number)
+        way, result[number] = _choose(graph, result, parts, context)
+        for part in parts[way][:-1]:
+            del result[part]
     return list(result.values())
 
 
-def _join(graph: Graph, apart: Sequence[Group], context: PassContext, way: str) -> Group | None:
-    """Some groups as one kernel, where the rule of a way takes that; or None."""
-    joined = in_order(graph, (node for group in apart for node in group))
-    if not matches((RULES[way],), graph, joined, context.target):
-        return None
-    taken = decide(
-        context, graph, joined, kind=way, version=1, options=(APART, way), default=way,
-        cycles=partial(_cycles, (apart, (joined,)), context.target),
+def _choose(
+    graph: Graph,
+    groups: Mapping[int, Group],
+    parts: Mapping[str, tuple[int, ...]],
+    context: PassContext,
+) -> tuple[str, Group]:
+    """Which way to take, and the kernel of its parts, which are some of the groups."""
+    joined = {
+        way: in_order(graph, (node for part in some for node in groups[part]))
+        for way, some in parts.items()
+    }
+    ways = tuple(
+        way
+        for way, group in joined.items()
+        if way == APART or matches((RULES[way],), graph, group, context.target)
+    )
+    most = ways[-1]
+    kernels = [
+        (joined[way], *(groups[part] for part in parts[most] if part not in parts[way]))
+        for way in ways
+    ]
+    way = decide(
+        context, graph, joined[most], kind="strips", version=1, options=ways, default=most,
+        cycles=partial(_cycles, kernels, context.target),
     )  # fmt: skip
-    return joined if taken == way else None
+    return way, joined[way]
 
 
 def _cycles(ways: Sequence[Sequence[Group]], target: Target) -> tuple[float, ...]:
