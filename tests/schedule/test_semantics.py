@@ -284,6 +284,37 @@ SCALED = """
             for x in range(2):
                 B[y, x] = t[y, x] * t[y + 3, x]
 """
+OWN = """
+    def f(A: f32[9, 6], *, B: f32[4, 2]):
+        t = alloc(f32[9, 6], "local")
+        {}
+        for y in range(4):
+            for x in range(2):
+                B[y, x] = t[y + 2, x + 2] * 3.0 + t[y + 3, x + 3]
+"""
+RUNNING = """for i in range(9):
+            s = alloc(f32[1], "local")
+            s[0] = 0.0
+            for l in range(6):
+                s[0] += A[i, l]
+                t[i, l] = s[0]
+"""
+RUNNING_ROWS = """for p in range(1):
+            s = alloc(f32[1], "local")
+            s[0] = 0.0
+            for i in range(9):
+                s[0] += A[i, 0]
+                for l in range(6):
+                    t[i, l] = s[0] + A[i, l]
+"""
+FILLED = """for i in range(9):
+            s = alloc(f32[6], "local")
+            for l in range(6):
+                s[l] = A[i, l]
+                t[i, l] = 1.0
+            for m in range(6):
+                t[i, m] += s[5 - m]
+"""
 EDGES = """
     def f(A: f32[9, 3], *, B: f32[2, 5, 3]):
         for b in range(2):
@@ -312,6 +343,9 @@ EDGES = """
     [
         (SCALED, Step("compute_at", ("t", "y"))),
         (SCALED, Step("compute_at", ("t", "y", (1, 3)))),
+        (OWN.format(RUNNING), Step("compute_at", ("t", "y"))),
+        (OWN.format(RUNNING_ROWS), Step("compute_at", ("t", "y"))),
+        (OWN.format(FILLED), Step("compute_at", ("t", "y"))),
         (EDGES, Step("roll", ("t", "y", 0, 2))),
         (KEPT, Step("store_in", ("t", "B"))),
         (GUARDED, Step("guard_sum", ("s",))),

@@ -44,7 +44,7 @@ from dlc.schedule.primitive import (
     refuse,
 )
 from dlc.schedule.region import Span, rebase, spans
-from dlc.schedule.restrict import Anchor, plan_restriction, restrict, within
+from dlc.schedule.restrict import Anchor, Plan, plan_restriction, restrict, within
 from dlc.schedule.simplify import guarded, simplify_stmt
 from dlc.te.expr import Expr, ceil_div
 from dlc.te.simplify import Bounds, canonical, surely_at_most, surely_divides
@@ -58,7 +58,8 @@ def compute_at(func: Func, buffer: str, loop: str, multiples: tuple[int, ...] = 
 
     The buffer shrinks to the box that is read. Where the box sticks out of the buffer, a guard
     keeps the computation to the elements there are. `multiples`, one for each dimension, round
-    the extents of the box up: the elements behind it are computed and read by nobody.
+    the extents of the box up: the elements behind it are computed and read by nobody. A nest may
+    have memory of its own; loops that fill it for others to read still run over all elements.
 
     Before:
         def blur(n: size, A: f32[n + 2], *, B: f32[n]):
@@ -176,6 +177,7 @@ def _restricted(func: Func, nest: Stmt, buffer: str, box: tuple[Span, ...], boun
     places = [s for s in sites(nest) if s.store.buffer == buffer]
     anchors = {id(s.store): Anchor(s.store.index, s.around) for s in places}
     plan = plan_restriction(nest, list(anchors.values()), box)
+    plan = Plan({v: walked for v, walked in plan.loops.items() if _is_own(nest, v, buffer)})
 
     def guard(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Store) or stmt.buffer != buffer:
@@ -192,6 +194,12 @@ def _restricted(func: Func, nest: Stmt, buffer: str, box: tuple[Span, ...], boun
     )
     nest = redirect(nest, buffer, buffer, lambda index: rebase(index, box, now))
     return simplify_stmt(nest, now)
+
+
+def _is_own(nest: Stmt, loop: str, buffer: str) -> bool:
+    """Whether a loop writes nothing else that is read outside of it, and so may run over less."""
+    body = loops(nest)[loop].body
+    return written(body) - allocs(body).keys() <= {buffer}
 
 
 def _check_sources(

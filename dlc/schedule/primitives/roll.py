@@ -10,6 +10,7 @@ from dlc.schedule.edit import (
     aliases,
     read,
     redirect,
+    sequence,
     sites,
     swap_alloc,
     swap_loop,
@@ -26,15 +27,13 @@ from dlc.schedule.loop import (
     Stmt,
     Store,
     allocs,
-    rewrite,
+    block,
     substitute,
     walk,
 )
 from dlc.schedule.primitive import find_intermediate, find_serial, primitive, refuse
-from dlc.te.affine import split_terms
 from dlc.te.expr import Expr, Var, either, equal, index
 from dlc.te.simplify import Bounds, canonical, simplify
-from dlc.te.transform import free_vars
 from dlc.te.types import const_or_none
 
 
@@ -70,13 +69,49 @@ def roll(func: Func, buffer: str, loop: str, dim: int, step: int) -> Func:
     Raises:
         ScheduleError: no such intermediate or loop; the loop is no longer serial; the intermediate
             is elsewhere, or has no such dimension of known length; iterations have no row in
-            common; an instruction uses the buffer; no loop computes rows of it that are the same
-            numbers in the next iteration, `step` rows before.
+            common; an instruction uses the buffer; something reads it before all is computed; it is
+            stored elsewhere than in loops over all of its rows, each of which computes numbers that
+            the next iteration would compute again, `step` rows before.
     """
     alloc = find_intermediate("roll", func, buffer)
     each = find_serial("roll", func, loop)
+    rows = _check_place(func, alloc, each, dim, step)
+    _check_order(func, each, buffer)
+
+    rolled = _Rolled(func, each, buffer, dim, rows, step, bounds_in(func.body))
+    first = equal(Var(loop), 0)
+
+    def skip(stmt: Stmt) -> Stmt:
+        if buffer not in written(stmt):
+            return stmt
+        match stmt:
+            case For() if rolled.is_same(stmt):
+                is_new = index(rows - step) <= Var(stmt.var)
+                return replace(stmt, body=If(either(first, is_new), stmt.body))
+            case For() | Alloc():
+                return replace(stmt, body=skip(stmt.body))
+            case Block(stmts):
+                return block(*map(skip, stmts))
+            case _:
+                refuse(
+                    "roll", func, f"not all rows of '{buffer}' are what iterations compute alike"
+                )
+
+    def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        row = canonical(at[dim] + Var(loop) * step)
+        return (*at[:dim], canonical(row % rows), *at[dim + 1 :])
+
+    body = redirect(skip(each.body), buffer, buffer, place)
+    result = swap_loop(func, loop, lambda f: replace(f, body=body))
+    result = swap_alloc(result, buffer, lambda a: a.body)
+    return swap_loop(result, loop, lambda f: Alloc(alloc.buffer, alloc.scope, f))
+
+
+def _check_place(func: Func, alloc: Alloc, each: For, dim: int, step: int) -> int:
+    """How many rows there are of what lies directly inside of a loop."""
+    buffer = alloc.buffer.name
     if not any(node is alloc for node in _directly_in(each.body)):
-        refuse("roll", func, f"'{buffer}' is not directly inside of loop '{loop}'")
+        refuse("roll", func, f"'{buffer}' is not directly inside of loop '{each.var}'")
     shape = alloc.buffer.type.shape
     rows = const_or_none(shape[dim]) if 0 <= dim < len(shape) else None
     if rows is None:
@@ -85,32 +120,16 @@ def roll(func: Func, buffer: str, loop: str, dim: int, step: int) -> Func:
         refuse("roll", func, f"iterations that are {step} of {rows} rows apart have none in common")
     if touched_by_invoke(each, buffer):
         refuse("roll", func, f"an instruction uses '{buffer}'")
+    return rows
 
-    bounds = bounds_in(func.body)
-    rolled = _Rolled(func, each, buffer, dim, rows, step, bounds)
-    first = equal(Var(loop), 0)
-    again = 0
 
-    def skip(node: Stmt) -> Stmt:
-        nonlocal again
-        if not isinstance(node, For) or (offset := rolled.offset(node)) is None:
-            return node
-        again += 1
-        is_new = simplify(index(rows - step) - offset <= Var(node.var), bounds)
-        return replace(node, body=If(either(first, is_new), node.body))
-
-    body = rewrite(each.body, skip)
-    if not again:
-        refuse("roll", func, f"no loop computes rows of '{buffer}' that iterations have in common")
-
-    def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        row = canonical(at[dim] + Var(loop) * step)
-        return (*at[:dim], canonical(row % rows), *at[dim + 1 :])
-
-    body = redirect(body, buffer, buffer, place)
-    result = swap_loop(func, loop, lambda f: replace(f, body=body))
-    result = swap_alloc(result, buffer, lambda a: a.body)
-    return swap_loop(result, loop, lambda f: Alloc(alloc.buffer, alloc.scope, f))
+def _check_order(func: Func, each: For, buffer: str) -> None:
+    """Refuse where something reads rows that are computed, or computed once more, later."""
+    parts = sequence(each.body)
+    stored = [n for n, part in enumerate(parts) if buffer in written(part)]
+    readers = [n for n, part in enumerate(parts) if buffer in read(part)]
+    if stored and readers and readers[0] <= stored[-1]:
+        refuse("roll", func, f"'{buffer}' is read before all of it is computed")
 
 
 def _directly_in(stmt: Stmt) -> Iterator[Stmt]:
@@ -138,41 +157,35 @@ class _Rolled:
     step: int
     bounds: Bounds
 
-    def offset(self, node: For) -> Expr | None:
-        """The row that a loop over rows begins with, if it computes the same ones again; or None.
+    def is_same(self, node: For) -> bool:
+        """Whether a loop runs over all rows, and the next iteration computes the same ones again.
 
         Each of its iterations stores one row, of numbers that depend on it and on the loop around
-        in one way only: as on where the row lies in all. It ends with the last row, as each row
-        but the new ones has to have been one of its rows an iteration before.
+        in one way only: as on where the row lies in all. As all rows are computed, those of the
+        next iteration but its new ones were computed by this one.
         """
         own = allocs(node).keys()
-        stored = [s.store for s in sites(node.body) if s.store.buffer == self.buffer]
-        if not stored or written(node) - own != {self.buffer}:
-            return None
-        moving, offset = split_terms(stored[0].index[self.dim], {node.var})
-        if moving != Var(node.var) or free_vars(offset):
-            return None
-        if canonical(node.extent + offset) != index(self.rows):
-            return None
+        stored = [
+            s.store.index[self.dim] for s in sites(node.body) if s.store.buffer == self.buffer
+        ]
+        if node.extent != index(self.rows) or any(row != Var(node.var) for row in stored):
+            return False
+        if written(node) - own != {self.buffer}:
+            return False
         same = aliases(self.func)
         sources = {same.get(b, b) for b in read(node) - own}
-        if self.buffer in sources or sources & {same.get(b, b) for b in written(self.each)}:
-            return None
-        return offset if self._is_same(node) else None
-
-    def _is_same(self, node: For) -> bool:
-        """Whether the next iteration computes the same, `step` rows before."""
-        var, loop = node.var, self.each.var
-        next_one = {var: Var(var) - self.step, loop: Var(loop) + 1}
+        if sources & {same.get(b, b) for b in written(self.each)}:
+            return False
+        next_one = {node.var: Var(node.var) - self.step, self.each.var: Var(self.each.var) + 1}
         after = substitute(node.body, next_one)
         pairs = zip(walk(node.body), walk(after), strict=True)
         return all(
             a == b or simplify(a, self.bounds) == simplify(b, self.bounds)
             for now, then in pairs
-            for a, b in zip(self._own(now), self._own(then, self.step), strict=True)
+            for a, b in zip(self._reads(now), self._reads(then, self.step), strict=True)
         )
 
-    def _own(self, stmt: Stmt, behind: int = 0) -> tuple[Expr, ...]:
+    def _reads(self, stmt: Stmt, behind: int = 0) -> tuple[Expr, ...]:
         """What a statement without its children reads, a row of the buffer so much further."""
         match stmt:
             case Store(name, at, value) if name == self.buffer:

@@ -43,7 +43,7 @@ from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.contraction import analyse as find_product
 from dlc.schedule.rules.cut_tiles import is_far
 from dlc.schedule.rules.inner import TILE_KNOBS, products_space
-from dlc.schedule.rules.window_contract import IMAGE_RANK, find_window, reader
+from dlc.schedule.rules.window_contract import FEW_PIXELS, IMAGE_RANK, find_window, reader
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
@@ -89,16 +89,16 @@ def match(func: Func, target: Target) -> Ring | None:
     result = reader(found, total)
     if image is None or windowed is None or result is None or None in before:
         return None
-    if image.buffer not in allocs(func.body) or reader(found, image) is not passing:
+    if not _is_image(func, image) or reader(found, image) is not passing:
         return None
     product = _near_product(func, total, result, target)
     if product is None or _near_product(func, made, image, target) is None:
         return None
     *images, line, _ = product.rows
     extents = loops(func.body)
-    high = const_or_none(extents[line].extent)
+    high, wide = (const_size(extents[v].extent) for v in product.rows[-2:])
     steps = _lines_read(passing, image.buffer)
-    if high is None or steps is None or not _is_large(func, image, steps, target):
+    if wide < FEW_PIXELS or steps is None or not _is_large(func, image, steps, target):
         return None
     step, lines = steps
     count = prod(const_size(extents[v].extent) for v in images)
@@ -110,12 +110,21 @@ def match(func: Func, target: Target) -> Ring | None:
     return Ring(earlier, *names, product, line, step, part)
 
 
+def _is_image(func: Func, made: Stage) -> bool:
+    """Whether a stage makes an image of blocks in memory, by a loop for each dimension."""
+    at = made.store.index
+    if made.buffer not in allocs(func.body) or not len(at) == len(made.names) == IMAGE_RANK:
+        return False
+    steps = (coefficients(i) for i in at)
+    return all(s is not None and s.keys() <= {v} for s, v in zip(steps, made.names, strict=True))
+
+
 def _windowed(func: Func, found: list[Stage], window_sum: Stage, total: Stage) -> Stage | None:
     """What is made of the sums of a window for one contraction alone, or None."""
     made = reader(found, window_sum)
-    if made is None or made is total or made.buffer not in allocs(func.body):
+    if made is None or made is total or not _is_image(func, made):
         return None
-    if len(made.store.index) != IMAGE_RANK or reader(found, made) is not total:
+    if reader(found, made) is not total:
         return None
     return made if window.analyse(window_sum, made) is not None else None
 
@@ -125,8 +134,8 @@ def _near_product(func: Func, total: Stage, result: Stage, target: Target) -> Co
     product = find_product(func, total, result)
     if product is None or product.packed is not None or product.breaks is not None:
         return None
-    is_near = len(product.rows) > 1 and not is_far(product, target)
-    return product if is_near and len(result.store.index) == IMAGE_RANK else None
+    is_image = len(result.names) == IMAGE_RANK and len(product.rows) > 1
+    return product if is_image and not is_far(product, target) else None
 
 
 def _is_large(func: Func, image: Stage, steps: tuple[int, int], target: Target) -> bool:

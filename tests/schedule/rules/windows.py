@@ -139,7 +139,7 @@ def narrowed(
     """An image of more channels, a depthwise convolution of it, a pointwise one that leaves fewer.
 
     A shortcut is added. What the first image is made of is other blocks of channels, or a `window`
-    of them, or `planar`.
+    of them, `phases` of a stride, or `planar`.
     """
     h, w = ((n - 1) * stride + 1 for n in (high, wide))
     edge = kernel // 2
@@ -155,6 +155,9 @@ def narrowed(
             inputs.append(tensor("e", 2, 3, 3, 16))
             pixels = Relu().compute(DepthwiseBlocked().compute(x, inputs[-1]))
         made = ConvBlocked().compute(pixels, e)
+    if before == "phases":
+        x, e = tensor("a", images, 2, h // 2, w // 2, 16), tensor("d", 16, 2, 1, 1, 16, 16)
+        inputs, made = [x, e], Interleave(stride=(2, 2)).compute(ConvBlocked().compute(x, e))
     sides = (0, 0, edge, edge, 0)
     image = pad("m", Relu().compute(made), sides, sides)
     windows = Relu().compute(DepthwiseBlocked(stride=(stride, stride)).compute(image, f))
