@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dlc.core.cpus import (
     BASELINE,
+    FEW_LOADS,
     IMPLIES,
     IN_HALVES,
     KERNEL_NAMES,
@@ -40,6 +41,8 @@ class Machine:
     """Whether it works on vectors of 512 bits in two halves, if it has any."""
     slow_pairs: bool = False
     """Whether its vectors add products of pairs of bf16 more slowly than those of floats."""
+    few_loads: bool = False
+    """Whether it loads little more than one vector of 512 bits in a cycle, if it has any."""
     name: str = ""
     """What the kernel calls its first CPU."""
 
@@ -55,8 +58,10 @@ def read_machine(root: Path = _ROOT) -> Machine:
     family = cpu.get("vendor_id", ""), cpu.get("cpu family", "")
     in_halves = "avx512f" in features and family in IN_HALVES
     slow_pairs = "avx512fp16" in features and family in SLOW_PAIRS
+    few_loads = "avx512f" in features and (*family, cpu.get("model", "")) in FEW_LOADS
     name = " ".join(cpu.get(key, "") for key in _NAMES)
-    return Machine(arch, features, usable_cores(root), l1, l2, in_halves, slow_pairs, name)
+    facts = (in_halves, slow_pairs, few_loads)
+    return Machine(arch, features, usable_cores(root), l1, l2, *facts, name)
 
 
 def may_use_tiles() -> bool:

@@ -10,6 +10,11 @@ TILE_CYCLES = 23
 
 Source: measurements on a Xeon of 3.4 to 4.0 GHz; codegen/llvm/engine_rate.py measures others.
 """
+FEW_LOADS = 1.15
+"""Vectors of 512 bits that are loaded in a cycle where they are few: 1.1, and the first of a tile
+are loaded while those before are multiplied. By 1.1, tiles of 7 by 3 would be better than those of
+14 by 2, which read columns half as often: MobileNetV1 took 1.06 times as long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class Target:
     in_halves: bool = False  # whether it works on vectors of 512 bits in two halves
     slow_pairs: bool = False
     """Whether its vectors add products of pairs of bf16 more slowly than those of floats."""
+    few_loads: bool = False  # whether it loads little more than one vector of 512 bits in a cycle
     tile_cycles: int = TILE_CYCLES
     """Cycles of multiply-adds, as many as start in each, that pass while the matrix engine adds one
     product of 16 by 32 and 32 by 16 bf16, if there is an engine; it has as many of twice as many
@@ -73,6 +79,11 @@ class Target:
     def multiply_adds(self) -> int:
         """How many multiply-adds of its widest vectors start in a cycle, beside two loads."""
         return 1 if self.in_halves and self.vector_bits == 512 else 2
+
+    @property
+    def vector_loads(self) -> float:
+        """How many of its widest vectors, or broadcasts to them, it loads in a cycle."""
+        return FEW_LOADS if self.few_loads and self.vector_bits == 512 else 2.0
 
     @property
     def has_matrix_engine(self) -> bool:

@@ -18,6 +18,7 @@ def target_to_json(target: Target) -> dict[str, object]:
     unsaid = {
         "gpu": None,
         "in_halves": False,
+        "few_loads": False,
         "slow_pairs": target.has_matrix_engine and target.slow_pairs,
         "tile_cycles": TILE_CYCLES,
     }

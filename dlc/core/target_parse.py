@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.core.count import is_number
-from dlc.core.cpus import BASELINE, CPUS, GENERIC, IMPLIES, with_dependent, with_implied
+from dlc.core.cpus import BASELINE, CPUS, GENERIC, IMPLIES, Cpu, with_dependent, with_implied
 from dlc.core.errors import TargetError
 from dlc.core.gpus import DEFAULT, PROCESSORS, gpu_for
 from dlc.core.machine import Machine, host_arch, read_machine
@@ -149,14 +149,21 @@ def _of_cpu(spec: _Text, arch: str, abi: str, machine: Machine | None) -> Target
         l2 = machine.l2_bytes or fallback.l2_bytes
         name, features, cores = GENERIC[arch], machine.features, machine.cores
         target = Target("llvm", triple, name, features, cores, l1, l2)
-        return replace(target, in_halves=machine.in_halves, slow_pairs=machine.slow_pairs)
+        return _with_facts(target, machine)
     cpu = CPUS.get(name)
     if cpu is None or cpu.arch != arch:
         there = [other for other, row in CPUS.items() if row.arch == arch]
         raise spec.error(f"there is no {arch} CPU '{name}'", _suggest(name, there))
     cores = machine.cores if machine else read_machine().cores
     target = Target("llvm", triple, name, cpu.features, cores, cpu.l1_bytes, cpu.l2_bytes)
-    return replace(target, in_halves=cpu.in_halves, slow_pairs=cpu.slow_pairs)
+    return _with_facts(target, cpu)
+
+
+def _with_facts(target: Target, cpu: Machine | Cpu) -> Target:
+    """A target with what is known of the vectors of a machine, or of a CPU of the table."""
+    return replace(
+        target, in_halves=cpu.in_halves, slow_pairs=cpu.slow_pairs, few_loads=cpu.few_loads
+    )
 
 
 def _apply_attributes(

@@ -244,6 +244,27 @@ def test_who_works_on_wide_vectors_in_halves_is_read(tmp_path, monkeypatch, abou
     assert not read_machine(tmp_path).in_halves
 
 
+@pytest.mark.parametrize(("model", "expected"), [("106", True), ("108", True), ("143", False)])
+def test_who_loads_few_vectors_in_a_cycle_is_read(tmp_path, monkeypatch, model, expected):
+    monkeypatch.setattr(machine, "host_arch", lambda: "x86_64")
+    about = f"vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {model}\n"
+    write(tmp_path / "proc/cpuinfo", about + CPUINFO)
+    assert read_machine(tmp_path).few_loads is expected
+    write(tmp_path / "proc/cpuinfo", about + CPUINFO.replace("avx512f", ""))
+    assert not read_machine(tmp_path).few_loads
+
+
+def test_few_loads_count_where_vectors_are_wide():
+    assert parse_target("llvm -mcpu=icelake-server").vector_loads < 1.2
+    assert parse_target("llvm -mcpu=icelake-server -mattr=-avx512f").vector_loads == 2
+    assert parse_target("llvm -mcpu=sapphirerapids").vector_loads == 2
+    for name in ("icelake-server", "znver5"):
+        target = parse_target(f"llvm -mcpu={name}")
+        data = target_to_json(target)
+        assert ("few_loads" in data) is (name == "icelake-server")  # older records do not tell
+        assert target_from_json(data).few_loads is target.few_loads
+
+
 def test_halves_count_where_vectors_are_wide():
     assert parse_target("llvm -mcpu=znver4").multiply_adds == 1
     assert parse_target("llvm -mcpu=znver4 -mattr=-avx512f").multiply_adds == 2

@@ -94,6 +94,7 @@ def cut_tiles(
         choose_tile,
         registers=registers,
         fmas=multiply_adds(found, target),
+        loads=target.vector_loads,
         steps=steps,
         most_columns=_streams(trace, found, target, columns_outside),
         near=near_columns(steps, target) if passes else ALL_NEAR,

@@ -76,6 +76,7 @@ def row_tile(trace: Trace, found: Contraction, target: Target) -> Tile:
         column_count(trace, found) // target.lanes(4),
         tile_registers(found, target),
         fmas=multiply_adds(found, target),
+        loads=target.vector_loads,
         steps=sum_steps(trace, found),
     )
 

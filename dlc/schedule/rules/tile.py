@@ -23,7 +23,8 @@ from math import gcd
 
 from dlc.core.target import Target
 
-LOADS_PER_CYCLE = 2
+FULL_RATE = 2  # multiply-adds that start in a cycle, unless vectors are in halves
+LOADS = 2.0  # vectors that are loaded in a cycle
 FMA_LATENCY = 5  # with one cycle for what delays a chain: 8 sums reached half of the rate of 10
 COLUMN_CYCLES = 1.25  # to read a vector of columns, which one or two rows do not hide
 COLUMN_OVERHEAD = 0.5  # cycles for a vector of columns from beyond L1, where a single one suffices
@@ -66,15 +67,17 @@ def near_columns(steps: int, target: Target) -> Near:
     return Near(held, vector_bytes / L2_BYTES_PER_CYCLE)
 
 
-def cycles(rows: int, columns: int, fmas: int, near: Near = ALL_NEAR) -> float:
+def cycles(
+    rows: int, columns: int, fmas: int, near: Near = ALL_NEAR, loads: float = LOADS
+) -> float:
     """Cycles of one reduction step of one tile, at least one FMA latency per dependent chain.
 
-    `fmas` start in a cycle; columns that are not `near` come from the second cache.
+    `fmas` and `loads` start in a cycle; columns that are not `near` come from the second cache.
     """
     each = COLUMN_CYCLES if columns <= near.vectors else max(COLUMN_CYCLES, near.beyond)
-    read = max((rows + columns) / LOADS_PER_CYCLE, columns * each)
+    read = max((rows + columns) / loads, columns * each)
     busiest = max(rows * columns / fmas, read)
-    far = COLUMN_OVERHEAD * columns if fmas < LOADS_PER_CYCLE else 0.0
+    far = COLUMN_OVERHEAD * columns if fmas < FULL_RATE else 0.0
     return max(busiest, float(FMA_LATENCY)) + STEP_OVERHEAD + far
 
 
@@ -105,13 +108,14 @@ def choose_tile(
     steps: int = LARGE,
     most_columns: int = MOST_COLUMNS,
     near: Near = ALL_NEAR,
+    loads: float = LOADS,
 ) -> Tile:
     """The cheapest tile for `high` image rows of `rows` pixels and `columns` vectors.
 
     None stands for a size that is only known at run time (taken as large); the rows of such a tile
     are a multiple of those for its tail. A tile has at most `most` rows of both kinds; `fmas`
-    multiply-adds start in a cycle; a sum has `steps` of them; a tile has `most_columns` vectors,
-    of which so many are `near`.
+    multiply-adds and `loads` start in a cycle; a sum has `steps` of them; a tile has `most_columns`
+    vectors, of which so many are `near`.
     """
     wide, tall, across, most = rows or LARGE, high or 64, columns or 64, max(most, TAIL_ROWS)
     best: tuple[float, Tile] | None = None
@@ -122,7 +126,7 @@ def choose_tile(
                 if ty * mr > most or not fits(ty * mr, nr, registers):
                     continue
                 whole = wide // mr * mr if rows is None else wide  # tails are told apart anyhow
-                cost = _cost((whole, tall, across), (ty, mr, nr), fmas, steps, near)
+                cost = _cost((whole, tall, across), (ty, mr, nr), fmas, steps, near, loads)
                 tile = Tile(ty, mr, nr)
                 if best is None or cost < best[0] - 1e-9:
                     best = (cost, tile)
@@ -131,7 +135,12 @@ def choose_tile(
 
 
 def _cost(
-    sizes: tuple[int, int, int], tile: tuple[int, int, int], fmas: int, steps: int, near: Near
+    sizes: tuple[int, int, int],
+    tile: tuple[int, int, int],
+    fmas: int,
+    steps: int,
+    near: Near,
+    loads: float,
 ) -> float:
     wide, tall, across = sizes
     ty, mr, nr = tile
@@ -141,12 +150,12 @@ def _cost(
         _parts(wide, mr), _parts(tall, ty), _parts(across, nr)
     ):
         burst = _burst(m * t * n, fmas) / steps
-        cost += count_m * count_t * count_n * (cycles(m * t, n, fmas, near) + burst)
+        cost += count_m * count_t * count_n * (cycles(m * t, n, fmas, near, loads) + burst)
         variants += 1
     ideal = wide * tall * across / fmas
     # One broadcast should feed at least two multiply-adds where two start in a cycle: a single
     # column is load-bound in practice although the port count says otherwise.
-    penalty = 1.2 if nr == 1 and mr > 1 and fmas >= LOADS_PER_CYCLE else 1.0
+    penalty = 1.2 if nr == 1 and mr > 1 and fmas >= FULL_RATE else 1.0
     return cost * penalty / ideal + VARIANT_COST * variants
 
 
@@ -156,7 +165,7 @@ def _burst(vectors: int, fmas: int) -> float:
     Source: measured on Zen 4, 1 x 1 convolutions: tiles of 28 vectors take 1.12 times what those
     of 8 to 12 do for sums of 16, 1.08 of 32, 1.03 of 96.
     """
-    return STORE_CYCLES * max(0, vectors - STORES_HIDDEN) if fmas < LOADS_PER_CYCLE else 0.0
+    return STORE_CYCLES * max(0, vectors - STORES_HIDDEN) if fmas < FULL_RATE else 0.0
 
 
 def _parts(total: int, size: int) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from dlc.schedule.loop import Block, For, If, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import contract, schedule_by
-from dlc.schedule.rules.tile import choose_tile, near_columns
+from dlc.schedule.rules.tile import Tile, choose_tile, near_columns
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr, maximum, minimum
 from dlc.te.simplify import canonical
@@ -171,6 +171,19 @@ def test_one_multiply_add_a_cycle_asks_for_tall_tiles(
     for fmas, expected in ((1, halved), (2, whole)):
         tile = choose_tile(*sizes, 32, fmas=fmas)
         assert (tile.high, tile.rows, tile.columns) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "expected"),
+    [(None, 24, (8, 3)), (128, 24, (8, 3)), (14, 32, (14, 2)), (196, 2, (14, 2))],
+)
+def test_few_loads_in_a_cycle_ask_for_wide_tiles(
+    rows: int | None, columns: int, expected: tuple[int, int]
+) -> None:
+    """12 by 2 needs 14 loads for 24 multiply-adds, 8 by 3 needs 11."""
+    tile = choose_tile(rows, 1, columns, 32, loads=1.15)
+    assert (tile.rows, tile.columns) == expected
+    assert choose_tile(None, 1, 24, 32) == Tile(1, 12, 2)
 
 
 @pytest.mark.parametrize(("channels", "tallest"), [(16, 10), (32, 10), (64, 14), (256, 28)])
