@@ -10,7 +10,7 @@ TILE_CYCLES = 23
 
 Source: measurements on a Xeon of 3.4 to 4.0 GHz; codegen/llvm/engine_rate.py measures others.
 """
-FEW_LOADS = 1.15
+FEW_VECTOR_LOADS = 1.15
 """Vectors of 512 bits that are loaded in a cycle where they are few: 1.1, and the first of a tile
 are loaded while those before are multiplied. By 1.1, tiles of 7 by 3 would be better than those of
 14 by 2, which read columns half as often: MobileNetV1 took 1.06 times as long.
@@ -83,7 +83,7 @@ class Target:
     @property
     def vector_loads(self) -> float:
         """How many of its widest vectors, or broadcasts to them, it loads in a cycle."""
-        return FEW_LOADS if self.few_loads and self.vector_bits == 512 else 2.0
+        return FEW_VECTOR_LOADS if self.few_loads and self.vector_bits == 512 else 2.0
 
     @property
     def has_matrix_engine(self) -> bool:

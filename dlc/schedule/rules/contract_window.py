@@ -32,18 +32,24 @@ the first of them needs is all that is computed twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules import contract, window
+from dlc.schedule.rules import window
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.contraction import analyse as find_product
 from dlc.schedule.rules.cut_tiles import is_far
-from dlc.schedule.rules.inner import TILE_KNOBS, products_space
-from dlc.schedule.rules.window_contract import FEW_PIXELS, IMAGE_RANK, find_window, reader
+from dlc.schedule.rules.inner import products_space
+from dlc.schedule.rules.window_contract import (
+    FEW_PIXELS,
+    IMAGE_RANK,
+    find_window,
+    reader,
+    tile_product,
+)
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
@@ -200,9 +206,8 @@ def schedule(trace: Trace, found: Ring, target: Target, knobs: Mapping[str, int]
     made_line = _bring_together(trace, found, at)
     trace.do("roll", found.image, at, LINE, found.step)
     windows = [find_window(trace, s) for s in (found.before, found.windowed) if s is not None]
-    tiles = {name: knobs[name] for name in TILE_KNOBS if name in knobs}
-    _tile_product(trace, found.made, made_line, (), target, {})
-    _tile_product(trace, product.sum, at, (line,), target, tiles)
+    tile_product(trace, found.made, (), made_line, target, {})
+    tile_product(trace, product.sum, (line,), at, target, knobs)
     for each in windows:
         window.tile(trace, each, target, {})
 
@@ -231,20 +236,3 @@ def _compute_at(trace: Trace, found: Ring, names: list[str], loop: str) -> None:
         is_image = name in (found.image, found.windowed, found.before)
         whole = (1, 1, 1, width, const_size(lanes))
         trace.do("compute_at", name, loop, *([whole] if is_image else []))
-
-
-def _tile_product(
-    trace: Trace,
-    total: str,
-    within: str,
-    lines: tuple[str, ...],
-    target: Target,
-    knobs: Mapping[str, int],
-) -> None:
-    """Tile one of the contractions, a line at a time."""
-    result = next(s for s in stages(trace.func) if s.reads(total))
-    product = find_product(trace.func, trace.stage(total), result)
-    assert product is not None, "compute_at keeps the form of a product"
-    rows = (*lines, product.rows[-1])
-    product = replace(product, rows=rows, batch=(), breaks=None, within=within)
-    contract.schedule(trace, product, target, {"columns_outer": 1, **knobs})

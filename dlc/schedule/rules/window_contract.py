@@ -161,13 +161,25 @@ def schedule(trace: Trace, found: Strips, target: Target, knobs: Mapping[str, in
     whole = (1,) * (IMAGE_RANK - 1) + (const_size(lanes),)  # also where some lanes are read alone
     trace.bring_together(found.product.result, at, {found.windowed: whole})
     windowed = find_window(trace, found.windowed)
-    result = next(s for s in stages(trace.func) if s.reads(found.product.sum))
-    product = find_product(trace.func, trace.stage(found.product.sum), result)
+    tile_product(trace, found.product.sum, (line,), at, target, knobs)
+    window.tile(trace, windowed, target, {})
+
+
+def tile_product(
+    trace: Trace,
+    total: str,
+    lines: tuple[str, ...],
+    within: str,
+    target: Target,
+    knobs: Mapping[str, int],
+) -> None:
+    """Tile the pixels of a contraction, and `lines` of them, within a loop."""
+    result = next(s for s in stages(trace.func) if s.reads(total))
+    product = find_product(trace.func, trace.stage(total), result)
     assert product is not None, "compute_at keeps the form of a product"
-    product = replace(product, rows=(line, row), batch=(), within=at)
+    product = replace(product, rows=(*lines, product.rows[-1]), batch=(), within=within)
     tiles = {name: knobs[name] for name in TILE_KNOBS if name in knobs}
     contract.schedule(trace, product, target, {"columns_outer": 1, **tiles})
-    window.tile(trace, windowed, target, {})
 
 
 def find_window(trace: Trace, name: str) -> window.Window:
