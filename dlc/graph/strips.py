@@ -8,11 +8,15 @@ three are one: see `schedule/rules/contract_window.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from dlc.core.target import Target
-from dlc.graph.estimate import node_cycles
+from dlc.graph.estimate import bytes_of, node_cycles
 from dlc.graph.forks import decide
+from dlc.graph.fusion import groups as fusion_groups
+from dlc.graph.fusion_depth import depth_of
+from dlc.graph.fusion_views import stored_views
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.joined import Group, in_order, made_alone, matches
 from dlc.graph.op import Fuse
@@ -42,6 +46,24 @@ def join_strips(graph: Graph, groups: Sequence[Group], context: PassContext) -> 
         for part in parts[way][:-1]:
             del result[part]
     return list(result.values())
+
+
+def far_strips(graph: Graph, context: PassContext) -> list[Group]:
+    """The groups that would pass images in strips which do not stay in the second cache."""
+    most = context.target.l2_bytes
+    windows = (n for n in graph.nodes if isinstance(n.op, DepthwiseBlocked))
+    if not any(bytes_of([n.inputs[0]]) > most or bytes_of(n.outputs) > most for n in windows):
+        return []  # soon: this is not what most graphs have
+    quiet = replace(context, on_fork=None)  # whoever listens is told when kernels are formed
+    found = fusion_groups(graph, depth_of(graph, quiet), stored_views(graph, quiet))
+    return [g for g in join_strips(graph, found, quiet) if bytes_of(passed(g)) > most]
+
+
+def passed(group: Group) -> list[Value]:
+    """What a group's contractions read that those before them make: it need not be in memory."""
+    anchors = [n for n in group if n.op.fuse is Fuse.ANCHOR]
+    made = {v for n in group for v in n.outputs}
+    return [n.inputs[0] for n in anchors if n.inputs and n.inputs[0] in made]
 
 
 def _choose(

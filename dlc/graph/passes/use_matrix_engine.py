@@ -19,6 +19,9 @@ are surely faster at is left to use_winograd.
 Three planes are more bytes than float32, which a run of few rows would wait for: where their number
 is open, `matmul_split` makes planes of the columns, too.
 
+What passes a large image in strips of lines (`strips.py`) is left to multiply-adds where these take
+less than the engine and the memory that the image passes: its kernels would be apart.
+
 An only row is worth it in a loop that reads the columns again and again from the second cache.
 
 Products of bytes are exact on the engine, and on vectors that add several of them in a lane, whose
@@ -32,6 +35,7 @@ of bytes, what has a form on these is left to use_byte_products: they take half 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -49,6 +53,7 @@ from dlc.graph.engine_products import (
     vector_cycles,
 )
 from dlc.graph.engine_shapes import Split, conv_shape, dense_conv, line_length, matmul_shape
+from dlc.graph.estimate import FAR_BYTES, bytes_of
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
@@ -64,6 +69,7 @@ from dlc.graph.ops.planes_matmul import MatMulPlanes, MatMulSplit
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.strips import APART, STRIPS, far_strips, passed
 from dlc.graph.transformed import least_cycles
 from dlc.schedule.rules.strip import OPEN_ROWS
 from dlc.te.expr import Const
@@ -80,7 +86,10 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
         return graph
     editor = GraphEditor(graph)
     packed: dict[tuple[str, bool, int, int], Value] = {}
+    in_strips = _in_strips(editor, context)
     for node in graph.nodes:
+        if id(node) in in_strips:
+            continue
         of_bytes = find_byte_product(node, editor, context.byte_products)
         if of_bytes is not None and has_byte_tiles(node, of_bytes.weights, context):
             continue  # which take half as many products, and rows that are there
@@ -105,6 +114,29 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
         else:
             _add_up(editor, node, op, cuts, columns)
     return editor.finish()
+
+
+def _in_strips(editor: GraphEditor, context: PassContext) -> set[int]:
+    """The ids of products that stay in kernels which pass images in strips."""
+    found: set[int] = set()
+    for group in far_strips(editor.graph, context):
+        products = {id(n): p for n in group if (p := _product(n, editor, context)) is not None}
+        engines = [engine_cycles(p, context) for p in products.values()]
+        vectors = [vector_cycles(p, context) for p in products.values()]
+        least = [v if e is None else min(v, e[1]) for v, e in zip(vectors, engines, strict=True)]
+        if least == vectors:
+            continue  # the engine gains nothing
+        passes = 1 if context.rounds_to_bf16 else 2  # an image is written and read; bf16 are half
+        memory = passes * bytes_of(passed(group)) / FAR_BYTES
+        costs = sum(vectors), sum(least) + memory
+        way = decide(
+            context, editor.graph, group, kind="engine_strips", version=1,
+            options=(STRIPS, APART), default=STRIPS if costs[0] < costs[1] * MARGIN else APART,
+            cycles=partial(tuple, costs),
+        )  # fmt: skip
+        if way == STRIPS:
+            found |= products.keys()
+    return found
 
 
 def _columns(editor: GraphEditor, node: Node, found: Product, cut: tuple[int, int]) -> Value:
