@@ -60,10 +60,10 @@ def far_strips(graph: Graph, context: PassContext) -> list[Group]:
 
 
 def passed(group: Group) -> list[Value]:
-    """What a group's contractions read that those before them make: it need not be in memory."""
-    anchors = [n for n in group if n.op.fuse is Fuse.ANCHOR]
+    """What a group's contractions read of those before them: it need not be in memory."""
+    contractions = [n for n in group if n.op.fuse is Fuse.ANCHOR]
     made = {v for n in group for v in n.outputs}
-    return [n.inputs[0] for n in anchors if n.inputs and n.inputs[0] in made]
+    return [v for n in contractions[1:] for v in n.inputs[:1] if v in made]
 
 
 def _choose(

@@ -9,7 +9,7 @@ import pytest
 from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
 from dlc.graph.pass_ import PassContext
-from tests.graph.pass_cases import ENGINE, read, rounded, run, same, same_of_whole_numbers
+from tests.graph.pass_cases import ENGINE, VNNI, read, rounded, run, same, same_of_whole_numbers
 
 SMALL = Target(features=ENGINE, l2_bytes=1 << 17)
 LARGE = Target(features=ENGINE, l2_bytes=1 << 22)
@@ -60,6 +60,19 @@ def test_products_around_a_large_image_stay_in_its_kernel(
         assert forks.keys() == {"engine_strips"}  # neither is asked about by itself
         strips, apart = forks["engine_strips"].cycles
         assert 0 < strips < apart
+
+
+def test_products_of_bytes_are_left_to_what_multiplies_bytes() -> None:
+    text = TEXT.replace("main(x: f32", "main(b: u8").replace(
+        "    e: f32", "    x: f32[1, 2, 40, 20, 16] = cast(b, to=f32)\n    e: f32"
+    )
+    graph = rounded(read(text))
+    for features, kinds in ((ENGINE, {"engine_strips"}), (ENGINE | VNNI, {"engine"})):
+        found: list[Fork] = []
+        target = replace(SMALL, features=features, tile_cycles=12)
+        context = PassContext(target=target, precision="high", on_fork=found.append)
+        run("use_matrix_engine", graph, context)
+        assert {fork.kind for fork in found} == kinds
 
 
 def test_nothing_is_asked_where_the_engine_gains_nothing() -> None:

@@ -120,6 +120,8 @@ def _in_strips(editor: GraphEditor, context: PassContext) -> set[int]:
     """The ids of products that stay in kernels which pass images in strips."""
     found: set[int] = set()
     for group in far_strips(editor.graph, context):
+        if any(find_byte_product(n, editor, context.byte_products) for n in group):
+            continue  # bytes are multiplied as bytes, by kernels of their own
         products = {id(n): p for n in group if (p := _product(n, editor, context)) is not None}
         engines = [engine_cycles(p, context) for p in products.values()]
         vectors = [vector_cycles(p, context) for p in products.values()]
