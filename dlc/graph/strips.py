@@ -49,14 +49,25 @@ def join_strips(graph: Graph, groups: Sequence[Group], context: PassContext) -> 
 
 
 def far_strips(graph: Graph, context: PassContext) -> list[Group]:
-    """The groups that would pass images in strips which do not stay in the second cache."""
+    """The groups that would pass images in strips which do not stay in the second cache.
+
+    Only images of known sizes: nobody knows how far others are.
+    """
     most = context.target.l2_bytes
     windows = (n for n in graph.nodes if isinstance(n.op, DepthwiseBlocked))
-    if not any(bytes_of([n.inputs[0]]) > most or bytes_of(n.outputs) > most for n in windows):
+    if context.target.gpu is not None or not any(
+        n.output.type.is_static and max(bytes_of(n.inputs[:1]), bytes_of(n.outputs)) > most
+        for n in windows
+    ):
         return []  # soon: this is not what most graphs have
     quiet = replace(context, on_fork=None)  # whoever listens is told when kernels are formed
     found = fusion_groups(graph, depth_of(graph, quiet), stored_views(graph, quiet))
-    return [g for g in join_strips(graph, found, quiet) if bytes_of(passed(g)) > most]
+    groups = join_strips(graph, found, quiet)
+    return [
+        group
+        for group in groups
+        if all(v.type.is_static for v in passed(group)) and bytes_of(passed(group)) > most
+    ]
 
 
 def passed(group: Group) -> list[Value]:

@@ -9,6 +9,7 @@ import pytest
 from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
 from dlc.graph.pass_ import PassContext
+from dlc.graph.pipeline import PIPELINE
 from tests.graph.pass_cases import ENGINE, VNNI, read, rounded, run, same, same_of_whole_numbers
 
 SMALL = Target(features=ENGINE, l2_bytes=1 << 17)
@@ -75,6 +76,42 @@ def test_products_of_bytes_are_left_to_what_multiplies_bytes() -> None:
         assert {fork.kind for fork in found} == kinds
 
 
+OPEN = TEXT.replace("main(", "main(n: size, ").replace("32[1, ", "32[n, ")
+SLICED = """
+def main(x: f32[1, 32, 40, 20, 16], z: f32[1, 6, 42, 22, 16]):
+    e: f32[6, 16, 1, 1, 16, 16] = const()
+    f: f32[6, 3, 3, 16] = const()
+    s: f32[1, 16, 40, 20, 16] = slice(x, starts=(0, 16, 0, 0, 0), sizes=(1, 16, 40, 20, 16))
+    c: f32[1, 6, 40, 20, 16] = conv_blocked(s, e)
+    d: f32[1, 6, 40, 20, 16] = conv_depthwise(z, f)
+    return c, d
+"""
+TRANSFORMED = (
+    TEXT.replace("[6, 2, 1, 1, 16, 16]", "[6, 1, 2, 2, 16, 16]")
+    .replace("x: f32[1, 2, 40, 20, 16]", "x: f32[1, 1, 41, 21, 16]")
+    .replace("add(p, x)", "relu(p)")
+)
+
+
+@pytest.mark.parametrize("text", [OPEN, SLICED, TRANSFORMED], ids=["open", "view", "transformed"])
+def test_what_may_form_no_kernel_of_strips_is_not_asked_about(text: str) -> None:
+    """Sizes are open; a part of an image is read where it is; transforms are kernels apart."""
+    _, forks = asked(text, PassContext(target=SMALL, precision="high"))
+    assert "engine_strips" not in forks
+
+
+def test_an_image_that_still_passes_in_strips_is_no_memory() -> None:
+    """One block of results is left to multiply-adds, and so read as the window makes it."""
+    narrow = TEXT.replace("[2, 6, 1", "[1, 6, 1").replace("p: f32[1, 2,", "p: f32[1, 1,")
+    narrow = narrow.replace("y: f32[1, 2,", "y: f32[1, 1,").replace("add(p, x)", "relu(p)")
+    costs = []
+    for text in (TEXT, narrow):
+        fork = asked(text, PassContext(target=SMALL, precision="high"))[1]["engine_strips"]
+        costs.append(fork.cycles[1])
+    image = 6 * 40 * 20 * 16 * 4
+    assert costs[0] - costs[1] > 2 * image / 8
+
+
 def test_nothing_is_asked_where_the_engine_gains_nothing() -> None:
     slow = replace(SMALL, tile_cycles=400)
     found, forks = asked(TEXT, PassContext(target=slow, precision="high"))
@@ -94,9 +131,16 @@ def test_a_tuner_may_choose_the_engine_and_results_are_the_same() -> None:
         same_of_whole_numbers(graph, run("use_matrix_engine", graph, chosen))
 
 
-def test_the_kernel_that_was_counted_on_is_formed() -> None:
-    context = PassContext(target=SMALL, precision="high")
-    graph = run("use_matrix_engine", read(TEXT), context)
-    formed = run("fuse_groups", graph, context)
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_the_kernel_that_was_counted_on_is_formed(precision: str) -> None:
+    context = PassContext(target=SMALL, precision=precision)
+    fork = asked(TEXT, context)[1]["engine_strips"]
+    choices = Choices({fork.key: Way("strips", fork.default)})  # at "medium" it is not the default
+    context = replace(context, choices=choices)
+    graph = read(TEXT)
+    names = [step.name for step in PIPELINE]
+    formed = graph
+    for name in names[names.index("use_matrix_engine") :]:
+        formed = run(name, formed, context)
     assert len(formed.nodes) == 1
     same(graph, formed, {})

@@ -20,7 +20,8 @@ Three planes are more bytes than float32, which a run of few rows would wait for
 is open, `matmul_split` makes planes of the columns, too.
 
 What passes a large image in strips of lines (`strips.py`) is left to multiply-adds where these take
-less than the engine and the memory that the image passes: its kernels would be apart.
+less than the engine and the memory that the image passes: its kernels would be apart. These are
+formed by fuse_groups, much later; no pass in between changes what they are made of.
 
 An only row is worth it in a loop that reads the columns again and again from the second cache.
 
@@ -122,19 +123,30 @@ def _in_strips(editor: GraphEditor, context: PassContext) -> set[int]:
     for group in far_strips(editor.graph, context):
         if any(find_byte_product(n, editor, context.byte_products) for n in group):
             continue  # bytes are multiplied as bytes, by kernels of their own
+        if any(least_cycles(editor, n, context) is not None for n in group):
+            continue  # so are what use_winograd may transform
         products = {id(n): p for n in group if (p := _product(n, editor, context)) is not None}
-        engines = [engine_cycles(p, context) for p in products.values()]
-        vectors = [vector_cycles(p, context) for p in products.values()]
-        least = [v if e is None else min(v, e[1]) for v, e in zip(vectors, engines, strict=True)]
-        if least == vectors:
-            continue  # the engine gains nothing
+        vectors = {at: vector_cycles(p, context) for at, p in products.items()}
+        engines = {
+            at: engine[1]
+            for at, p in products.items()
+            if (engine := engine_cycles(p, context)) and engine[1] < vectors[at] * MARGIN
+        }
+        if not engines:
+            continue
+        by_vectors = {id(n) for n in group if isinstance(n.op, ConvBlocked)} - engines.keys()
+        far = [v for n in group if id(n) not in by_vectors for v in n.inputs[:1]]
+        images = [v for v in passed(group) if v in far]  # multiply-adds still read what is near
         passes = 1 if context.rounds_to_bf16 else 2  # an image is written and read; bf16 are half
-        memory = passes * bytes_of(passed(group)) / FAR_BYTES
-        costs = sum(vectors), sum(least) + memory
+        memory = passes * bytes_of(images) / FAR_BYTES
+        costs = sum(vectors.values()), sum((vectors | engines).values()) + memory
+        each = (
+            f"{p.shape.products} products of {p.shape.planes} planes" for p in products.values()
+        )
         way = decide(
             context, editor.graph, group, kind="engine_strips", version=1,
             options=(STRIPS, APART), default=STRIPS if costs[0] < costs[1] * MARGIN else APART,
-            cycles=partial(tuple, costs),
+            cycles=partial(tuple, costs), facts="\n".join(each),
         )  # fmt: skip
         if way == STRIPS:
             found |= products.keys()
