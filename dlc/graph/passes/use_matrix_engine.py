@@ -124,7 +124,7 @@ def _in_strips(editor: GraphEditor, context: PassContext) -> set[int]:
         if any(find_byte_product(n, editor, context.byte_products) for n in group):
             continue  # bytes are multiplied as bytes, by kernels of their own
         if any(least_cycles(editor, n, context) is not None for n in group):
-            continue  # so are what use_winograd may transform
+            continue  # as is what use_winograd may transform
         products = {id(n): p for n in group if (p := _product(n, editor, context)) is not None}
         vectors = {at: vector_cycles(p, context) for at, p in products.items()}
         engines = {
