@@ -18,6 +18,8 @@ from dlc.graph.half import Half
 from dlc.graph.ops.bodies import LOOPS, map_bodies
 from dlc.graph.verify import verify_graph
 
+PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
+
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
@@ -56,6 +58,11 @@ class PassContext:
     def has_matrix_engine(self) -> bool:
         """Whether the target multiplies tiles of bf16."""
         return self.target.has_matrix_engine
+
+    @property
+    def planes(self) -> int:
+        """How many bf16 a float32 is the sum of, where a matrix engine multiplies it."""
+        return PLANES[self.precision]
 
     @property
     def has_pair_products(self) -> bool:

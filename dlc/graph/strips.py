@@ -8,15 +8,11 @@ three are one: see `schedule/rules/contract_window.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from dlc.core.target import Target
-from dlc.graph.estimate import bytes_of, node_cycles
+from dlc.graph.estimate import node_cycles
 from dlc.graph.forks import decide
-from dlc.graph.fusion import groups as fusion_groups
-from dlc.graph.fusion_depth import depth_of
-from dlc.graph.fusion_views import stored_views
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.joined import Group, in_order, made_alone, matches
 from dlc.graph.op import Fuse
@@ -48,33 +44,11 @@ def join_strips(graph: Graph, groups: Sequence[Group], context: PassContext) -> 
     return list(result.values())
 
 
-def far_strips(graph: Graph, context: PassContext) -> list[Group]:
-    """The groups that would pass images in strips which do not stay in the second cache.
-
-    Only images of known sizes: nobody knows how far others are.
-    """
-    most = context.target.l2_bytes
-    windows = (n for n in graph.nodes if isinstance(n.op, DepthwiseBlocked))
-    if context.target.gpu is not None or not any(
-        n.output.type.is_static and max(bytes_of(n.inputs[:1]), bytes_of(n.outputs)) > most
-        for n in windows
-    ):
-        return []  # soon: this is not what most graphs have
-    quiet = replace(context, on_fork=None)  # whoever listens is told when kernels are formed
-    found = fusion_groups(graph, depth_of(graph, quiet), stored_views(graph, quiet))
-    groups = join_strips(graph, found, quiet)
-    return [
-        group
-        for group in groups
-        if all(v.type.is_static for v in passed(group)) and bytes_of(passed(group)) > most
-    ]
-
-
-def passed(group: Group) -> list[Value]:
-    """What a group's contractions read of those before them: it need not be in memory."""
+def passing(group: Group) -> list[Node]:
+    """The contractions of a group that read what those before them make: not from memory."""
     contractions = [n for n in group if n.op.fuse is Fuse.ANCHOR]
     made = {v for n in group for v in n.outputs}
-    return [v for n in contractions[1:] for v in n.inputs[:1] if v in made]
+    return [n for n in contractions[1:] if n.inputs and n.inputs[0] in made]
 
 
 def _choose(

@@ -37,7 +37,6 @@ from dlc.graph.joined import copied_nodes, group_body, kept_values
 from dlc.graph.ops.bodies import HOLDERS, map_bodies
 from dlc.graph.ops.fused import FusedGroup
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.passes.use_matrix_engine import PLANES
 from dlc.graph.sizes import bound_sizes
 from dlc.graph.strips import join_strips
 
@@ -57,7 +56,7 @@ def kernels(graph: Graph, context: PassContext) -> list[tuple[Node, ...]]:
     found = groups(
         graph, depth_of(graph, context), stored_views(graph, context), widens_halves=is_cpu
     )
-    planes = PLANES[context.precision] if context.has_matrix_engine else 0
+    planes = context.planes if context.has_matrix_engine else 0
     pairs = context.multiplies_pairs
     found = join_attention(graph, found, context.target, planes, pairs=pairs)
     if is_cpu:

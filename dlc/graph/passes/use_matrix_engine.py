@@ -35,6 +35,7 @@ of bytes, what has a form on these is left to use_byte_products: they take half 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -58,11 +59,12 @@ from dlc.graph.estimate import FAR_BYTES, bytes_of
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
+from dlc.graph.joined import Group
 from dlc.graph.layout import pack_columns
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
-from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
+from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles
 from dlc.graph.ops.planes_conv import ConvPlanes, is_open
@@ -70,13 +72,13 @@ from dlc.graph.ops.planes_matmul import MatMulPlanes, MatMulSplit
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.strips import APART, STRIPS, far_strips, passed
+from dlc.graph.passes.fuse_groups import kernels
+from dlc.graph.strips import APART, STRIPS, passing
 from dlc.graph.transformed import least_cycles
 from dlc.schedule.rules.strip import OPEN_ROWS
 from dlc.te.expr import Const
 from dlc.te.types import const_or, const_size
 
-PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
 VECTORS, MATRIX = "vectors", "matrix"  # the ways of the fork
 
 
@@ -120,7 +122,7 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
 def _in_strips(editor: GraphEditor, context: PassContext) -> set[int]:
     """The ids of products that stay in kernels which pass images in strips."""
     found: set[int] = set()
-    for group in far_strips(editor.graph, context):
+    for group in _far_strips(editor.graph, context):
         if any(find_byte_product(n, editor, context.byte_products) for n in group):
             continue  # bytes are multiplied as bytes, by kernels of their own
         if any(least_cycles(editor, n, context) is not None for n in group):
@@ -134,9 +136,8 @@ def _in_strips(editor: GraphEditor, context: PassContext) -> set[int]:
         }
         if not engines:
             continue
-        by_vectors = {id(n) for n in group if isinstance(n.op, ConvBlocked)} - engines.keys()
-        far = [v for n in group if id(n) not in by_vectors for v in n.inputs[:1]]
-        images = [v for v in passed(group) if v in far]  # multiply-adds still read what is near
+        far = [n for n in passing(group) if id(n) in engines or isinstance(n.op, DepthwiseBlocked)]
+        images = [n.inputs[0] for n in far]  # what other contractions read is still near
         passes = 1 if context.rounds_to_bf16 else 2  # an image is written and read; bf16 are half
         memory = passes * bytes_of(images) / FAR_BYTES
         costs = sum(vectors.values()), sum((vectors | engines).values()) + memory
@@ -151,6 +152,26 @@ def _in_strips(editor: GraphEditor, context: PassContext) -> set[int]:
         if way == STRIPS:
             found |= products.keys()
     return found
+
+
+def _far_strips(graph: Graph, context: PassContext) -> list[Group]:
+    """The kernels that would pass images in strips which do not stay in the second cache.
+
+    Only images of known sizes: nobody knows how far others are.
+    """
+
+    def is_far(images: Sequence[Value]) -> bool:
+        is_known = all(v.type.is_static for v in images)
+        return is_known and bytes_of(images) > context.target.l2_bytes
+
+    windows = [n for n in graph.nodes if isinstance(n.op, DepthwiseBlocked)]
+    if context.target.gpu is not None or not any(
+        is_far(images) for n in windows for images in (n.inputs[:1], n.outputs)
+    ):
+        return []  # soon: this is not what most graphs have
+    quiet = replace(context, on_fork=None)  # whoever listens is told when kernels are formed
+    found = kernels(graph, quiet)
+    return [group for group in found if is_far([n.inputs[0] for n in passing(group)])]
 
 
 def _columns(editor: GraphEditor, node: Node, found: Product, cut: tuple[int, int]) -> Value:
@@ -190,7 +211,7 @@ def _add_up(
 
 def _product(node: Node, editor: GraphEditor, context: PassContext) -> Product | None:
     """What a node would become, if its operator has a form on planes."""
-    count = PLANES[context.precision]
+    count = context.planes
     match node.op:
         case ConvBlocked() | PlanarConv() | MatMulPacked():
             x, w = node.inputs
